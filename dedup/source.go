@@ -1,0 +1,99 @@
+package dedup
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/leadonce/leadonce/internal/ids"
+	"github.com/leadonce/leadonce/store"
+)
+
+// source.go: what comes in, in terms that no messenger owns.
+
+// ErrUnauthentic is returned by Source.Authenticate for a request that the source did not send.
+var ErrUnauthentic = errors.New("the request is not authentic")
+
+// ErrIncomplete is returned by Source.Parse for a body that was cut short: nothing is stored, and the sender repeats it.
+var ErrIncomplete = errors.New("the body is cut short")
+
+// Source knows one sender of events: how it proves itself, and what its bodies mean. Its methods may be called by several
+// goroutines at once.
+type Source interface {
+	// Authenticate returns nil if the request was sent by the source. body reads the whole body (under Middleware's limit)
+	// and is called only by sources that sign it; every other source decides by the header alone, before anything is read.
+	// An error that is not ErrUnauthentic (a body that can't be read) is one of the transport.
+	Authenticate(r *http.Request, body func() ([]byte, error)) error
+
+	// Parse turns an authentic body into an event; the Enquiry is stored with it. Unknown kinds and odd fields are ordinary.
+	// An authentic body that can't be understood gives an event with Quarantine set and the body's hash as its UpdateID.
+	// The only error is ErrIncomplete.
+	Parse(body []byte) (store.Event, error)
+}
+
+// Enquiry is an event as a Rule sees it. It is stored as JSON: fields are added, never renamed.
+type Enquiry struct {
+	Source string `json:"source"`
+	Tenant string `json:"tenant,omitempty"`
+	Bot    string `json:"bot,omitempty"`
+	Kind   string `json:"kind"` // the source's name: for Telegram "message", "callback_query", …
+
+	// Person is who asks. HasPerson is false where nobody does: a poll's result, a post of a channel, a service message.
+	Person    Person `json:"person"`
+	HasPerson bool   `json:"has_person,omitempty"`
+	// OwnPhone tells that Phone is the person's own number, as the source vouches for it.
+	Phone    string `json:"phone,omitempty"`
+	OwnPhone bool   `json:"own_phone,omitempty"`
+
+	Text     string `json:"text,omitempty"`     // message text, caption, or the data of a pressed button
+	Data     string `json:"data,omitempty"`     // the data of a pressed button or web app: made by the client, untrusted
+	Campaign string `json:"campaign,omitempty"` // the payload of /start
+	Command  string `json:"command,omitempty"`  // "/start", without the bot's name
+	Service  string `json:"service,omitempty"`  // what kind of service message this is; empty for content
+	Files    []File `json:"files,omitempty"`
+
+	ChatID   string    `json:"chat_id,omitempty"`
+	ChatType string    `json:"chat_type,omitempty"` // "private", "group", "supergroup", "channel"
+	Private  bool      `json:"private,omitempty"`
+	Message  string    `json:"message,omitempty"` // the message's id in its chat
+	ReplyTo  string    `json:"reply_to,omitempty"`
+	Group    string    `json:"group,omitempty"` // items with one Group are one enquiry (an album)
+	Edited   bool      `json:"edited,omitempty"`
+	At       time.Time `json:"at,omitzero"` // when the source says that it happened
+
+	// ContentID, ContentRev and DealKey are those of store.Event.
+	ContentID  string `json:"content_id,omitempty"`
+	ContentRev string `json:"content_rev,omitempty"`
+	DealKey    string `json:"deal_key,omitempty"`
+}
+
+// Person is somebody at a source.
+type Person struct {
+	ID       string `json:"id"`
+	Name     string `json:"name,omitempty"`
+	Username string `json:"username,omitempty"`
+	Language string `json:"language,omitempty"`
+}
+
+// File is something attached, by the source's own id. It is never a URL: Telegram's file URLs contain the bot's token.
+type File struct {
+	Kind string `json:"kind"` // "photo", "document", "voice", …
+	ID   string `json:"id"`
+	Name string `json:"name,omitempty"`
+	MIME string `json:"mime,omitempty"`
+	Size int64  `json:"size,omitempty"`
+}
+
+// ContactKey names a person across events: tenant + source + user id. It is "" without a user id.
+func ContactKey(tenant, source, userID string) string {
+	if userID == "" {
+		return ""
+	}
+	return "c:" + ids.Digest(tenant, source, userID)
+}
+
+// OrderingKey names a stream of events that are decided one after the other. scope says what part is: "user", "chat" or
+// "event".
+func OrderingKey(tenant, source, bot, scope, id string) string {
+	return "k:" + ids.Digest(tenant, source, bot, scope, id)
+}

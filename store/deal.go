@@ -1,0 +1,112 @@
+package store
+
+import "time"
+
+// deal.go: people and their enquiries, and what a planning decision reads and writes.
+
+// Contact is a person at a source.
+type Contact struct {
+	Key    string // tenant + source + user id
+	Tenant string
+	Source string
+	UserID string
+	CRMID  string // once a contact.ensure is done
+}
+
+// DealState is whether an enquiry can still be continued.
+type DealState string
+
+// The states of a deal. That its create failed or was canceled is told by the state of that operation.
+const (
+	DealOpen   DealState = "open"
+	DealClosed DealState = "closed"
+)
+
+// Deal is one enquiry. It belongs to one ordering key; (OrderingKey, Key, Generation) is unique, and so is
+// (OrderingKey, Key) among the open ones.
+type Deal struct {
+	ID           string // a UUID, derived from the three
+	Tenant       string
+	OrderingKey  string
+	ContactKey   string
+	Key          string
+	HostKey      bool // the host chose Key; only such a key has a second generation
+	Generation   int  // from 1
+	State        DealState
+	Version      int64
+	CreateOp     string // the operation that creates it in the CRM
+	CRMID        string // once that is done
+	OpenedAt     time.Time
+	LastActivity time.Time
+}
+
+// KeyView is what a decision about one ordering key may look at: one consistent reading.
+type KeyView struct {
+	Key     string
+	Version int64     // 0 if nothing was ever planned under the key
+	Now     time.Time // the store's clock
+	// Events are the unplanned ones in accept order, at most 64.
+	Events []EventRow
+	// Deals are those that any of the events may concern: by its deal key, and the most recent 16 of its contact;
+	// ordered by OpenedAt.
+	Deals []Deal
+	// Operations are the creates of these deals, and what waits for them (pending and blocked).
+	Operations []Operation
+}
+
+// Seen is a row that a decision read, at the version that it read.
+type Seen struct {
+	ID      string
+	Version int64
+}
+
+// Link ties an event to an operation that it caused or changed.
+type Link struct {
+	EventID     int64
+	OperationID string
+}
+
+// Edit replaces the fields of an operation that is certainly not in the CRM (pending or failed, without doubt).
+type Edit struct {
+	OperationID string
+	Version     int64
+	Fields      []byte
+}
+
+// Ended is an operation that a plan drops (pending to canceled).
+type Ended struct {
+	OperationID string
+	Version     int64
+	Reason      string
+}
+
+// Touch moves a deal's last activity to now.
+type Touch struct {
+	DealID  string
+	Version int64
+}
+
+// Plan is a decision about one ordering key. It is committed whole or not at all.
+type Plan struct {
+	Key        string
+	Version    int64 // of the key when it was read; 0: the key must not exist yet
+	SeenOps    []Seen
+	SeenDeals  []Seen
+	Events     []EventEnd
+	Contacts   []Contact // made unless they exist
+	Deals      []Deal    // new ones
+	Touches    []Touch
+	Operations []Operation // new ones, pending; only the fields up to Revision are read. One that exists stays as it is
+	Edits      []Edit
+	Drops      []Ended
+	Links      []Link
+	// Claim, if given, begins up to Claim.Limit of the new operations that are not blocked, in the same commit.
+	Claim *Claim
+}
+
+// Submission is a lead that the host makes itself, without an event.
+type Submission struct {
+	Contact   Contact // stored unless Key is empty
+	Deal      Deal
+	Operation Operation
+}
