@@ -41,6 +41,9 @@ type Enquiry struct {
 	// Person is who asks. HasPerson is false where nobody does: a poll's result, a post of a channel, a service message.
 	Person    Person `json:"person"`
 	HasPerson bool   `json:"has_person,omitempty"`
+	// Asks tells that the source takes it for an enquiry by default: a person's message, button, order; not a reaction, a
+	// service message, somebody who blocked the bot. The ready rules ignore what does not ask.
+	Asks bool `json:"asks,omitempty"`
 	// OwnPhone tells that Phone is the person's own number, as the source vouches for it.
 	Phone    string `json:"phone,omitempty"`
 	OwnPhone bool   `json:"own_phone,omitempty"`

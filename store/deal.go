@@ -40,14 +40,20 @@ type Deal struct {
 	LastActivity time.Time
 }
 
+// ViewEvents and ViewDeals bound a KeyView: events in all, and the most recent deals of each contact.
+const (
+	ViewEvents = 64
+	ViewDeals  = 16
+)
+
 // KeyView is what a decision about one ordering key may look at: one consistent reading.
 type KeyView struct {
 	Key     string
 	Version int64     // 0 if nothing was ever planned under the key
 	Now     time.Time // the store's clock
-	// Events are the unplanned ones in accept order, at most 64.
+	// Events are the unplanned ones in accept order, at most ViewEvents.
 	Events []EventRow
-	// Deals are those that any of the events may concern: by its deal key, and the most recent 16 of its contact;
+	// Deals are those that any of the events may concern: by its deal key, and the most recent ViewDeals of its contact;
 	// ordered by OpenedAt.
 	Deals []Deal
 	// Operations are the creates of these deals, and what waits for them (pending and blocked).

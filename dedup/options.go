@@ -1,0 +1,101 @@
+package dedup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/leadonce/leadonce/crm"
+)
+
+// options.go: every setting of a Processor with its default, and what they demand of each other.
+
+// Options are the settings of a Processor. Zero values mean the defaults.
+type Options struct {
+	Workers     int           // calls to the CRM at the same time; default 8
+	CallTimeout time.Duration // how long one call may take; default 20 s
+	Lease       time.Duration // how long a claimed operation is ours; default 60 s, more than CallTimeout + 10 s
+	QuietPeriod time.Duration // how long the CRM may still act on a request that was given up; default 2 min
+	BackoffMin  time.Duration // first wait after a failure; default 1 s
+	BackoffMax  time.Duration // longest wait; default 5 min
+	Poll        time.Duration // how often the store is asked for due work that no hint told of; default 1 s
+
+	RuleTimeout  time.Duration // how long a rule may think about one event; default 5 s
+	RuleAttempts int           // how often a failing rule is tried before its event is parked; default 5
+	HookTimeout  time.Duration // how long OnDone and NeedsPerson may take; default 10 s
+	DrainTimeout time.Duration // how long Run waits for running calls once its context has ended; default CallTimeout + 10 s
+
+	// TrustEmptyLookup lets a look-up that finds nothing prove that an operation is not in the CRM, so that it is sent again
+	// without a person. It takes effect only where the adapter declares no guarantee, says that its look-up reads its own
+	// writes, every call since doubt began came back to its own worker, and the quiet period has passed since. Default
+	// false: a person decides.
+	TrustEmptyLookup bool
+
+	// OnDone is called after an operation has become done; NeedsPerson when one is failed, can't be reconciled by itself,
+	// or has a conflict, and when an event is parked. Both are called after the commit, concurrently, and not at all if the
+	// process dies in between (nor do they hear of what a person decides): the database is the truth, a hook is a message.
+	OnDone      func(ctx context.Context, o Outcome)
+	NeedsPerson func(ctx context.Context, o Outcome)
+
+	Observer Observer
+	Logger   *slog.Logger // default slog.Default(); it never sees a payload, a token or an error's text from a CRM
+	Owner    string       // names this process in leases; default random
+}
+
+// leaseMargin is what stays of a lease when the longest call begun under it is abandoned.
+const leaseMargin = 5 * time.Second
+
+func (o *Options) withDefaults() Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	d.Workers = cmp.Or(d.Workers, 8)
+	d.CallTimeout = cmp.Or(d.CallTimeout, 20*time.Second)
+	d.Lease = cmp.Or(d.Lease, 60*time.Second)
+	d.QuietPeriod = cmp.Or(d.QuietPeriod, 2*time.Minute)
+	d.BackoffMin = cmp.Or(d.BackoffMin, time.Second)
+	d.BackoffMax = cmp.Or(d.BackoffMax, 5*time.Minute)
+	d.Poll = cmp.Or(d.Poll, time.Second)
+	d.RuleTimeout = cmp.Or(d.RuleTimeout, 5*time.Second)
+	d.RuleAttempts = cmp.Or(d.RuleAttempts, 5)
+	d.HookTimeout = cmp.Or(d.HookTimeout, 10*time.Second)
+	d.DrainTimeout = cmp.Or(d.DrainTimeout, d.CallTimeout+10*time.Second)
+	d.Logger = cmp.Or(d.Logger, slog.Default())
+	return d
+}
+
+// grace is how long after its deadline a call may still return and be taken as returned.
+func (o Options) grace() time.Duration { return min(o.CallTimeout/4, 5*time.Second) }
+
+func (o Options) validate(d crm.Description, finds bool) error {
+	var errs []error
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("dedup: Options."+format, args...))
+		}
+	}
+	refuse(o.Workers < 1 || o.Workers > 1000, "Workers is %d, must be 1 to 1000", o.Workers)
+	refuse(o.CallTimeout < 0, "CallTimeout is %v, must be positive", o.CallTimeout)
+	refuse(o.Lease <= o.CallTimeout+o.grace()+leaseMargin, "Lease is %v, must be more than CallTimeout + %v = %v: a call has to end well inside its lease",
+		o.Lease, o.grace()+leaseMargin, o.CallTimeout+o.grace()+leaseMargin)
+	refuse(o.QuietPeriod < 0, "QuietPeriod is %v, must be positive", o.QuietPeriod)
+	refuse(o.BackoffMin < 0 || o.BackoffMin > o.BackoffMax, "BackoffMin is %v, must be positive and at most BackoffMax (%v)", o.BackoffMin, o.BackoffMax)
+	refuse(o.Poll < 0, "Poll is %v, must be positive", o.Poll)
+	refuse(o.RuleTimeout < 0, "RuleTimeout is %v, must be positive", o.RuleTimeout)
+	refuse(o.RuleAttempts < 0, "RuleAttempts is %d, must be positive", o.RuleAttempts)
+	refuse(o.HookTimeout < 0, "HookTimeout is %v, must be positive", o.HookTimeout)
+	refuse(o.DrainTimeout < 0, "DrainTimeout is %v, must be positive", o.DrainTimeout)
+	refuse(o.TrustEmptyLookup && !(finds && d.LookupReadsOwnWrites),
+		"TrustEmptyLookup is on, but %s does not say that its look-up reads its own writes: an empty answer proves nothing there", d.Identity)
+	for _, k := range kinds {
+		g := d.Guarantee(k)
+		refuse(g.Kind != crm.None && g.Window <= o.Lease+o.QuietPeriod,
+			"Lease + QuietPeriod (%v) leaves no room in the %v window that %s declares for %s: shorten them, or declare no guarantee",
+			o.Lease+o.QuietPeriod, g.Window, d.Identity, k)
+	}
+	return errors.Join(errs...)
+}

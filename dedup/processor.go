@@ -1,0 +1,210 @@
+package dedup
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leadonce/leadonce/crm"
+	"github.com/leadonce/leadonce/internal/backoff"
+	"github.com/leadonce/leadonce/store"
+)
+
+// processor.go: the Processor: what it is made of, how it starts and how it stops. Its loops are in planner.go (events to
+// operations), sender.go (operations to the CRM) and sweep.go (what nobody is working on any more).
+
+var kinds = []crm.Kind{crm.KindCreate, crm.KindUpdate, crm.KindNote, crm.KindStage, crm.KindContact}
+
+// Processor drives operations: it plans events, calls the adapter, retries, looks up, and reports what needs a person. Any
+// number of processors, in any number of processes, may work on one store.
+type Processor struct {
+	*Desk
+
+	st      store.Store
+	adapter crm.Adapter
+	desc    crm.Description
+	rule    Rule
+	opt     Options
+	terms   terms
+	policy  policy
+	health  *health
+	hooks   *hooks
+
+	slots    chan struct{} // one for each call that may be under way
+	wake     chan struct{} // work may be due, or a slot is free
+	keys     *keyQueue
+	calls    sync.WaitGroup // workers
+	running  atomic.Bool
+	stopping atomic.Bool // no call is begun any more
+}
+
+// NewProcessor checks everything it is given and returns a Processor, which does nothing until Run. rule may be nil for a
+// host that only submits. It is an error if the adapter declares what can't be meant, the rule needs what the adapter does
+// not offer, or the options contradict each other; the text names the field and the bound.
+func NewProcessor(st store.Store, adapter crm.Adapter, rule Rule, o *Options) (*Processor, error) {
+	if st == nil || adapter == nil {
+		return nil, errors.New("dedup: NewProcessor needs a store and an adapter")
+	}
+	desc, err := crm.Describe(adapter)
+	if err != nil {
+		return nil, fmt.Errorf("dedup: adapter: %w", err)
+	}
+	opt := o.withDefaults()
+	if opt.Owner == "" {
+		opt.Owner = rand.Text()
+	}
+	_, finds := adapter.(crm.Finder)
+	if err := errors.Join(opt.validate(desc, finds), validateRule(rule, adapter)); err != nil {
+		return nil, err
+	}
+	p := &Processor{Desk: NewDesk(st), st: st, adapter: adapter, desc: desc, rule: rule, opt: opt,
+		slots: make(chan struct{}, opt.Workers), wake: make(chan struct{}, 1), keys: newKeyQueue()}
+	claim := store.Claim{Owner: opt.Owner, Lease: opt.Lease, Quiet: opt.QuietPeriod, Adapter: desc.Identity, Terms: map[string]store.Terms{}}
+	for _, k := range kinds {
+		g := desc.Guarantee(k)
+		claim.Terms[string(k)] = store.Terms{Guarantee: string(g.Kind), Window: g.Window}
+	}
+	p.terms = terms{claim: claim, lo: opt.BackoffMin, hi: opt.BackoffMax}
+	p.policy = policy{supports: func(k crm.Kind) bool { return crm.Supports(adapter, k) }, attempts: opt.RuleAttempts, backoff: p.terms.backoff}
+	if rule != nil {
+		p.policy.decide = p.decide
+	}
+	p.health = &health{now: time.Now, changed: p.pausedChanged,
+		wait: func(n int) time.Duration { return backoff.Delay(n, opt.BackoffMin, opt.BackoffMax) }}
+	p.hooks = &hooks{log: opt.Logger, timeout: opt.HookTimeout, room: make(chan struct{}, hookRoom), lost: func(h string) {
+		if f := opt.Observer.HookLost; f != nil {
+			guard(opt.Logger, func() { f(h) })
+		}
+	}}
+	return p, nil
+}
+
+func validateRule(rule Rule, adapter crm.Adapter) error {
+	if rule == nil {
+		return nil
+	}
+	if v, ok := rule.(interface{ validate() error }); ok {
+		if err := v.validate(); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, k := range rule.Kinds() {
+		if !crm.Supports(adapter, k) {
+			errs = append(errs, fmt.Errorf("dedup: the rule makes %s operations, which the adapter %T does not offer: "+
+				"implement the method (see package crm), or take a rule that does without", k, adapter))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Run works until ctx ends, then drains: nothing new is begun, calls under way may finish (Options.DrainTimeout), what they
+// bring is stored. It returns nil after a clean drain. Whatever it leaves behind, another Run takes up: in this process, in
+// another, after a crash. It is an error to run a Processor twice at the same time.
+func (p *Processor) Run(ctx context.Context) error {
+	if !p.running.CompareAndSwap(false, true) {
+		return errors.New("dedup: this Processor is running already")
+	}
+	defer p.running.Store(false)
+	p.stopping.Store(false)
+	cancel := p.st.Subscribe(func(h store.Hint) {
+		if h.OrderingKey != "" {
+			p.keys.add(h.OrderingKey)
+		} else {
+			p.poke()
+		}
+	})
+	defer cancel()
+
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context){p.pollKeys, p.planLoop, p.planLoop, p.sendLoop, p.sweepLoop, p.lookupLoop} {
+		loops.Go(func() { loop(ctx) })
+	}
+	<-ctx.Done()
+	p.stopping.Store(true)
+	p.keys.close()
+	done := make(chan struct{})
+	go func() {
+		loops.Wait()
+		p.calls.Wait()
+		p.hooks.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		p.keys.reopen()
+		return nil
+	case <-time.After(p.opt.DrainTimeout):
+		return fmt.Errorf("dedup: not drained after %v: what is still under way counts as lost and is taken up after its lease", p.opt.DrainTimeout)
+	}
+}
+
+// poke makes the sender look for due operations.
+func (p *Processor) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Paused reports whether the adapter is paused: enquiries are stored and wait, and one probe at a time goes out.
+func (p *Processor) Paused() bool { return p.health.isPaused() }
+
+// Stats counts what is unfinished, with the age of the oldest, and what finished in the last 24 hours.
+func (p *Processor) Stats(ctx context.Context) (store.Stats, error) { return p.st.Stats(ctx) }
+
+func (p *Processor) pausedChanged(paused bool, reason string, next time.Duration) {
+	if !paused {
+		p.opt.Logger.Info("leadonce: the adapter answers again", "adapter", p.desc.Identity)
+		if f := p.opt.Observer.Resumed; f != nil {
+			guard(p.opt.Logger, f)
+		}
+		p.poke()
+		return
+	}
+	p.opt.Logger.Warn("leadonce: the adapter is paused", "adapter", p.desc.Identity, "why", reason, "probe_in", next)
+	if f := p.opt.Observer.Paused; f != nil {
+		guard(p.opt.Logger, func() { f(reason, next) })
+	}
+}
+
+func (p *Processor) storeFailed(call string, err error) {
+	p.opt.Logger.Error("leadonce: the store failed; it will be tried again", "call", call, "error", err)
+	if f := p.opt.Observer.StoreError; f != nil {
+		guard(p.opt.Logger, func() { f(call, err) })
+	}
+}
+
+// moved tells everyone about a committed move.
+func (p *Processor) moved(op store.Operation, on store.Trigger, took time.Duration) {
+	if f := p.opt.Observer.Moved; f != nil {
+		guard(p.opt.Logger, func() { f(step(op, on, took)) })
+	}
+	now := time.Now()
+	switch {
+	case op.ConflictID != "" && on == store.Confirmed:
+		p.opt.Logger.Error("leadonce: two ids were confirmed for one operation", "operation", op.ID)
+		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, now))
+	case op.State == store.Done && on == store.Confirmed:
+		p.hooks.call("OnDone", p.opt.OnDone, outcome(op, now))
+	case op.State == store.Failed, op.State == store.NeedsReconciliation && !p.canLookUp(op):
+		p.opt.Logger.Warn("leadonce: an operation needs a person", "operation", op.ID, "kind", op.Kind, "state", string(op.State))
+		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, now))
+	}
+}
+
+// pause waits, and reports whether ctx is still alive.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

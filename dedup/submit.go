@@ -1,0 +1,63 @@
+package dedup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/leadonce/leadonce/crm"
+	"github.com/leadonce/leadonce/internal/ids"
+	"github.com/leadonce/leadonce/store"
+)
+
+// submit.go: leads that the host makes itself, at the end of a dialogue.
+
+// SubmitSource is the source of contacts and ordering keys of submitted leads.
+const SubmitSource = "submit"
+
+// Submit stores a lead to be created, and returns when that is durable: after a nil error the lead is never lost, and the
+// host may say so to its user.
+//
+// key names this enquiry for ever: the same key again (a loop that ran twice after a crash, a second press) returns the same
+// operation and adds nothing; with another lead it returns the first operation beside ErrKeyReused. Take the identity of
+// what the user finished (the chat and the form's message), never an update_id. Any other error means: not known to be
+// stored; call again with the same key.
+func (p *Processor) Submit(ctx context.Context, key string, person Person, lead crm.Lead) (store.Operation, error) {
+	return p.SubmitTenant(ctx, "", key, person, lead)
+}
+
+// SubmitTenant is Submit for one of several tenants. Keys of different tenants are different.
+func (p *Processor) SubmitTenant(ctx context.Context, tenant, key string, person Person, lead crm.Lead) (store.Operation, error) {
+	if strings.TrimSpace(key) == "" {
+		return store.Operation{}, fmt.Errorf("dedup: submit: %w: key is empty", store.ErrInvalid)
+	}
+	fields, err := json.Marshal(lead)
+	if err != nil {
+		return store.Operation{}, fmt.Errorf("dedup: submit: %w: lead: %w", store.ErrInvalid, err)
+	}
+	scope, id := "user", person.ID
+	if id == "" {
+		scope, id = "key", key
+	}
+	ordering := OrderingKey(tenant, SubmitSource, "", scope, id)
+	contact := ContactKey(tenant, SubmitSource, person.ID)
+	// The operation hangs on the key alone, not on the person: the same key is the same operation whoever is named.
+	deal := ids.UUID("deal", tenant, SubmitSource, key)
+	op := ids.UUID(string(crm.KindCreate), deal)
+	stored, err := p.st.Submit(ctx, store.Submission{
+		Contact: store.Contact{Key: contact, Tenant: tenant, Source: SubmitSource, UserID: person.ID},
+		Deal: store.Deal{ID: deal, Tenant: tenant, OrderingKey: ordering, ContactKey: contact, Key: "submit:" + key, Generation: 1,
+			State: store.DealOpen, CreateOp: op},
+		Operation: store.Operation{ID: op, Tenant: tenant, Kind: string(crm.KindCreate), OrderingKey: ordering, ContactKey: contact,
+			DealID: deal, State: store.Pending, Fields: fields},
+	})
+	if err != nil && !errors.Is(err, store.ErrKeyReused) {
+		return store.Operation{}, fmt.Errorf("dedup: submit: %w", err)
+	}
+	return stored, err
+}
+
+// ErrKeyReused is returned by Submit, beside the first operation, for a key that was used before with another lead.
+var ErrKeyReused = store.ErrKeyReused
