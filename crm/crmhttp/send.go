@@ -111,10 +111,10 @@ func (c *Client) prepare(r Request) (*http.Request, error) {
 	}
 	header := http.Header{"User-Agent": {userAgent}}
 	for _, h := range []http.Header{c.header, r.Header} {
+		if err := CheckHeader(h); err != nil {
+			return nil, err
+		}
 		for name, values := range h {
-			if err := allowed(name); err != nil {
-				return nil, err
-			}
 			header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 		}
 	}
@@ -148,6 +148,18 @@ func (c *Client) prepare(r Request) (*http.Request, error) {
 
 // framing are headers that decide how the request is put on the wire, which is not the caller's to decide.
 var framing = []string{"Connection", "Content-Length", "Expect", "Host", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// CheckHeader returns why h can't be sent: an idempotency key in disguise, a header that the client sets itself, a name or
+// value that HTTP does not allow. Every call checks its headers anyway; a constructor that takes some from its user can say
+// so at once. The error repeats no value.
+func CheckHeader(h http.Header) error {
+	for name := range h {
+		if err := allowed(name); err != nil {
+			return err
+		}
+	}
+	return printable(h)
+}
 
 // allowed refuses what must not come through a header map. Spellings are compared as a lenient server would read them.
 func allowed(name string) error {
