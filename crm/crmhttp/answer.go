@@ -1,6 +1,7 @@
 package crmhttp
 
 import (
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -75,4 +76,30 @@ func (c *Client) requestIDOf(h http.Header) string {
 		}
 	}
 	return ""
+}
+
+// ID returns an id that was decoded into an any: the string, or the number as it was written. Anything else is "".
+func ID(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	}
+	return ""
+}
+
+const maxCode = 64
+
+// Code returns an error code that was decoded into an any, if it is one: 64 letters, digits and _ - . at most. A sentence is
+// "", since it may repeat what a person wrote, and that has no place in an error.
+func Code(v any) string {
+	s := ID(v)
+	bad := strings.ContainsFunc(s, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune("_-.", r)
+	})
+	if bad || len(s) > maxCode {
+		return ""
+	}
+	return s
 }

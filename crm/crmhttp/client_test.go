@@ -209,3 +209,25 @@ func TestRetryAfter(t *testing.T) {
 		}
 	})
 }
+
+func TestCode(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		in       any
+		id, code string
+	}{
+		{"a code", "QUERY_LIMIT-1.2", "QUERY_LIMIT-1.2", "QUERY_LIMIT-1.2"},
+		{"a number", json.Number("9007199254740993"), "9007199254740993", "9007199254740993"},
+		{"a sentence", "bad phone +7", "bad phone +7", ""},
+		{"Cyrillic", "телефон", "телефон", ""},
+		{"something long", strings.Repeat("a", 65), strings.Repeat("a", 65), ""},
+		{"nothing", nil, "", ""},
+		{"an object", map[string]any{"a": 1}, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if id, code := crmhttp.ID(c.in), crmhttp.Code(c.in); id != c.id || code != c.code {
+				t.Fatalf("%q, %q", id, code)
+			}
+		})
+	}
+}

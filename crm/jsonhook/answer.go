@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/leadonce/leadonce/crm"
@@ -30,8 +29,8 @@ func (a *adapter) judge(resp *crmhttp.Response, kind crm.Kind, op crm.Op) (strin
 	if unread != nil {
 		got = answer{}
 	}
-	id := text(got.ID)
-	of := text(got.OperationID)
+	id := crmhttp.ID(got.ID)
+	of := crmhttp.ID(got.OperationID)
 	denied := got.Applied != nil && !*got.Applied
 	what := fmt.Errorf("status %d%s", resp.Status, code(got.Code))
 	switch {
@@ -76,29 +75,12 @@ func (a *adapter) refusal(resp *crmhttp.Response, got answer, what error) error 
 	return crm.Rejected(what)
 }
 
-// text returns a string or a number as it was written, and "" for anything else.
-func text(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case json.Number:
-		return v.String()
+// code returns the receiver's code as an error repeats it.
+func code(v any) string {
+	if s := crmhttp.Code(v); s != "" {
+		return ", code " + s
 	}
 	return ""
-}
-
-const maxCode = 64
-
-// code returns the receiver's code, if it is one and not a sentence: an error must not carry what a person wrote.
-func code(v any) string {
-	s := text(v)
-	bad := strings.ContainsFunc(s, func(r rune) bool {
-		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '_' && r != '-' && r != '.'
-	})
-	if s == "" || len(s) > maxCode || bad {
-		return ""
-	}
-	return ", code " + s
 }
 
 var errNoLeads = errors.New(`the answer has no "leads"`)

@@ -66,7 +66,7 @@ func (f finds) FindLead(ctx context.Context, op crm.Op) ([]string, error) {
 	}
 	var ids []string
 	for _, l := range got.Leads {
-		if id := text(l.ID); id != "" && text(l.OperationID) == op.ID && !slices.Contains(ids, id) {
+		if id := crmhttp.ID(l.ID); id != "" && crmhttp.ID(l.OperationID) == op.ID && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}

@@ -176,7 +176,8 @@ func TestErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			d, err := crm.Describe(a)
-			if err != nil || seen[d.Identity] || strings.Contains(d.Identity, "S3CRET") || !strings.HasPrefix(d.Identity, "jsonhook ") {
+			if err != nil || seen[d.Identity] || strings.Contains(d.Identity, "S3CRET") ||
+				!strings.HasPrefix(d.Identity, "jsonhook ") {
 				t.Fatalf("%q %v", d.Identity, err)
 			}
 			seen[d.Identity] = true
@@ -184,10 +185,12 @@ func TestErrors(t *testing.T) {
 	})
 }
 
+type call = func(crm.Adapter) error
+
 func TestRequests(t *testing.T) {
 	all := []crm.Kind{crm.KindNote, crm.KindUpdate, crm.KindStage}
 	const head, rest = `{"v":1,"kind":`, `,"operation_id":"op-1","key":"op-1:2","tenant":"acme",`
-	calls := map[string]func(crm.Adapter) error{
+	calls := map[string]call{
 		head + `"lead.create"` + rest + `"lead":{"name":"Anna","fields":{"n":9007199254740993}}}`: func(a crm.Adapter) error {
 			l := crm.Lead{Name: "Anna", Fields: map[string]any{"n": json.Number("9007199254740993")}}
 			_, err := a.CreateLead(t.Context(), op, l)
