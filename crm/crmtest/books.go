@@ -117,7 +117,11 @@ func (s *Simulator) create(c call, now time.Time, refusal string) (answer, bool)
 			return ok(http.StatusOK, reply{ID: r.ID}), true
 		}
 	case crm.UniqueID:
-		if r := s.byOp(c.in.OpID); r != nil {
+		r := s.lead(s.foreign[c.in.OpID])
+		if r == nil {
+			r = s.byOp(c.in.OpID)
+		}
+		if r != nil {
 			a := refused(http.StatusConflict, codeDuplicate, "this external id is taken")
 			a.reply.ID = r.ID
 			return a, false

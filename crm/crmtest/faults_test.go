@@ -35,8 +35,10 @@ func TestFaults(t *testing.T) {
 		{"an error behind a 200, acted", crmtest.Fault{Kind: crmtest.ErrorBody, Applied: true}, crm.OutcomeUnknown, 0, 1},
 		{"garbage", crmtest.Fault{Kind: crmtest.Garbage, Applied: true}, crm.OutcomeUnknown, 0, 1},
 		{"a bare 502", crmtest.Fault{Kind: crmtest.BareStatus}, crm.OutcomeUnknown, 0, 0},
-		{"a bare 503 of a CRM that acted", crmtest.Fault{Kind: crmtest.BareStatus, Status: 503, Applied: true}, crm.OutcomeUnknown, 0, 1},
-		{"throttling", crmtest.Fault{Kind: crmtest.Throttle, Delay: 1500 * time.Millisecond}, crm.OutcomeNotApplied, 2 * time.Second, 0},
+		{"a bare 503 of a CRM that acted", crmtest.Fault{Kind: crmtest.BareStatus, Status: 503, Applied: true},
+			crm.OutcomeUnknown, 0, 1},
+		{"throttling", crmtest.Fault{Kind: crmtest.Throttle, Delay: 1500 * time.Millisecond},
+			crm.OutcomeNotApplied, 2 * time.Second, 0},
 		{"a refused token", crmtest.Fault{Kind: crmtest.TokenRefused}, crm.OutcomeUnavailable, 0, 0},
 		{"a refusal of the fields", crmtest.Fault{Kind: crmtest.Reject}, crm.OutcomeRejected, 0, 0},
 	} {
@@ -84,7 +86,9 @@ func TestLateLanding(t *testing.T) {
 	t.Run("the record appears after the delay, and not before", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var told []string
-			s := crmtest.NewSimulator(crmtest.Config{OnEffect: func(k crm.Kind, id string) { told = append(told, fmt.Sprint(k, " ", id)) }})
+			s := crmtest.NewSimulator(crmtest.Config{OnEffect: func(k crm.Kind, id string) {
+				told = append(told, fmt.Sprint(k, " ", id))
+			}})
 			s.Next(1, late)
 			begin := time.Now()
 			lose(t, s.Local())
@@ -103,7 +107,7 @@ func TestLateLanding(t *testing.T) {
 		})
 	})
 	t.Run("a repeat meanwhile makes a second record without a guarantee, and one under any other", func(t *testing.T) {
-		for _, g := range []crm.Guarantee{{}, {Kind: crm.IdempotencyKey, Window: time.Hour}, {Kind: crm.Upsert}, {Kind: crm.UniqueID}} {
+		for _, g := range slices.Concat(repeatable, []crm.Guarantee{{}}) {
 			synctest.Test(t, func(t *testing.T) {
 				s := crmtest.NewSimulator(crmtest.Config{Guarantee: g})
 				s.Next(1, late)
@@ -223,7 +227,8 @@ func TestWhomAFaultMeets(t *testing.T) {
 			func() { s.Always(crmtest.Fault{Kind: crmtest.Slow, Delay: -1}) },
 			func() { s.Sometimes(crmtest.Chance{Fault: refused, P: 2}) },
 			func() {
-				s.Sometimes(crmtest.Chance{Fault: refused, P: 0.6}, crmtest.Chance{Fault: crmtest.Fault{Kind: crmtest.Drop, On: crmtest.Check}, P: 0.6})
+				drop := crmtest.Fault{Kind: crmtest.Drop, On: crmtest.Check}
+				s.Sometimes(crmtest.Chance{Fault: refused, P: 0.6}, crmtest.Chance{Fault: drop, P: 0.6})
 			},
 		} {
 			func() {

@@ -165,7 +165,9 @@ func (s *Simulator) respond(w http.ResponseWriter, r *http.Request, f Fault, a a
 	case LoseReply:
 		drop()
 	case ResetMidBody:
-		cut(w, a)
+		contentType, body := a.bytes()
+		cut(w, a.status, contentType, body)
+		return
 	case Hang:
 		<-r.Context().Done()
 		drop()
@@ -198,16 +200,15 @@ func orStatus(status, otherwise int) int {
 // drop closes the connection without a further byte.
 func drop() { panic(http.ErrAbortHandler) }
 
-// cut sends half of an answer and resets the connection.
-func cut(w http.ResponseWriter, a answer) {
+// cut sends half of a body and resets the connection.
+func cut(w http.ResponseWriter, status int, contentType string, body []byte) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		drop()
 	}
 	defer conn.Close()
-	contentType, body := a.bytes()
-	fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", a.status,
-		http.StatusText(a.status), contentType, len(body), body[:len(body)/2])
+	fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", status,
+		http.StatusText(status), contentType, max(len(body), 2), body[:len(body)/2])
 	if tcp, isTCP := conn.(*net.TCPConn); isTCP {
 		tcp.SetLinger(0) // a reset instead of an orderly end
 	}

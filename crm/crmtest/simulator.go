@@ -69,6 +69,7 @@ type Simulator struct {
 	leads    []*Record
 	contacts []*ContactRecord
 	keys     map[string]memory
+	foreign  map[string]string // operation id → the record of somebody else that is in its way
 	landing  []landing
 	landed   []landing // applied, OnEffect not called yet
 	effects  map[tally]int
@@ -104,7 +105,7 @@ func NewSimulator(c Config) *Simulator {
 		c.Seed = rand.Uint64()
 	}
 	return &Simulator{
-		conf: c, keys: map[string]memory{}, effects: map[tally]int{}, arrived: map[tally]int{},
+		conf: c, keys: map[string]memory{}, foreign: map[string]string{}, effects: map[tally]int{}, arrived: map[tally]int{},
 	}
 }
 
@@ -181,6 +182,13 @@ func (s *Simulator) Plant(r Record) (id string) {
 		id = r.ID
 	})
 	return id
+}
+
+// Foreign plants a record of somebody else that is in the way of op: under UniqueID, creating op meets a conflict with it,
+// and the record does not carry op.ID.
+func (s *Simulator) Foreign(op crm.Op) {
+	id := s.Plant(Record{OpID: "somebody else's", Lead: crm.Lead{Name: "somebody else"}})
+	s.do(func() { s.foreign[op.ID] = id })
 }
 
 // Edit changes a record as a manager would, and reports whether it is there.

@@ -20,6 +20,8 @@ import (
 
 var anna = crm.Lead{Name: "Анна", Phone: "+7 999 000-00-00", Fields: map[string]any{"BUDGET": "100"}}
 
+var repeatable = []crm.Guarantee{{Kind: crm.IdempotencyKey, Window: time.Hour}, {Kind: crm.Upsert}, {Kind: crm.UniqueID}}
+
 func op(id string) crm.Op { return crm.Op{ID: id, Key: id, Kind: crm.KindCreate} }
 
 // everyWay runs f over loopback, and through pipes inside a synctest bubble: the two are to behave alike.
@@ -171,7 +173,7 @@ func TestGuarantees(t *testing.T) {
 		}
 	})
 	t.Run("every guarantee but none survives eight creates at once", func(t *testing.T) {
-		for _, g := range []crm.Guarantee{{Kind: crm.IdempotencyKey, Window: time.Hour}, {Kind: crm.Upsert}, {Kind: crm.UniqueID}} {
+		for _, g := range repeatable {
 			s := crmtest.NewSimulator(crmtest.Config{Guarantee: g})
 			var all sync.WaitGroup
 			for range 8 {
