@@ -38,7 +38,8 @@ type Enquiry struct {
 	Bot    string `json:"bot,omitempty"`
 	Kind   string `json:"kind"` // the source's name: for Telegram "message", "callback_query", …
 
-	// Person is who asks. HasPerson is false where nobody does: a poll's result, a post of a channel, a service message.
+	// Person is who acts. HasPerson is false where nobody does: a poll's result, a post of a channel, an anonymous
+	// administrator, the owner's own message in a business chat.
 	Person    Person `json:"person"`
 	HasPerson bool   `json:"has_person,omitempty"`
 	// Asks tells that the source takes it for an enquiry by default: a person's message, button, order; not a reaction, a
@@ -47,12 +48,17 @@ type Enquiry struct {
 	// OwnPhone tells that Phone is the person's own number, as the source vouches for it.
 	Phone    string `json:"phone,omitempty"`
 	OwnPhone bool   `json:"own_phone,omitempty"`
+	Email    string `json:"email,omitempty"`
+	// SenderChat is the group or channel in whose name it was done, if it was. It is the Person too where somebody speaks
+	// as a chat of their own elsewhere.
+	SenderChat Person `json:"sender_chat,omitzero"`
 
 	Text     string `json:"text,omitempty"`     // message text, caption, or the data of a pressed button
 	Data     string `json:"data,omitempty"`     // the data of a pressed button or web app: made by the client, untrusted
 	Campaign string `json:"campaign,omitempty"` // the payload of /start
 	Command  string `json:"command,omitempty"`  // "/start", without the bot's name
 	Service  string `json:"service,omitempty"`  // what kind of service message this is; empty for content
+	Location string `json:"location,omitempty"` // "latitude,longitude" in degrees
 	Files    []File `json:"files,omitempty"`
 
 	ChatID   string    `json:"chat_id,omitempty"`
