@@ -265,6 +265,7 @@ func (h *harness) secrets(t scope) {
 	}
 	add("the lead's Phone", digits(l.Phone))
 	add("the note's Text", noteText)
+	add("a phone", otherPhone)
 	for _, x := range h.proxy.all() {
 		for _, name := range []string{"Authorization", "X-Api-Key", "Cookie"} {
 			v := x.header.Get(name)
