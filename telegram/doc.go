@@ -27,7 +27,8 @@
 //   - update_id is unique for a bot and counts up, but after a week without updates the next one is random [D, Update], and
 //     the ids of the cloud and of a local server have nothing to do with each other [S]. So an id is never compared with
 //     another one. The same id with the same bytes or the same fingerprint is a repeat; with both different it is a new event.
-//   - A repeat is the stored JSON, byte for byte [S]. The fingerprint is for the proxy that writes JSON anew.
+//   - A repeat is the stored JSON, byte for byte [S]. The fingerprint, of the content in one canonical
+//     form, is for the proxy that writes JSON anew.
 //   - An update is kept for 24 hours [D, getting updates]; the press of a button and the queries of a payment for 150
 //     seconds [S]. What is not accepted by then is lost before it gets here.
 //   - Ids have up to 52 significant bits [D, User and Chat]: they are int64 here and decimal strings in an Enquiry.

@@ -1,7 +1,7 @@
 package telegram
 
 import (
-	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/leadonce/leadonce/internal/ids"
@@ -19,25 +19,25 @@ type identity struct {
 }
 
 // content names the content of an update. sole tells that the update has the one kind that it may have.
+//
+// The fingerprint is made of all of it, not of the numbers that identify a message: a repeat that looks different to us is
+// stored once more and then found to be the same content, which costs a row; another update that was taken for a repeat
+// would be lost.
 func (s *Source) content(k kind, o, update object, sole bool) identity {
-	parts, strong := contentParts(k, o)
+	all := whole(update)
+	parts := contentParts(k, o)
 	if !sole || parts == nil {
 		// Nothing in it is an identity: then all of it is, except the number of the delivery.
-		parts, strong = []string{"whole", k.name, whole(update)}, false
+		parts = []string{"whole", k.name, all}
 	}
-	c := identity{id: s.contentID(parts...)}
+	c := identity{id: s.contentID(parts...), fingerprint: ids.Digest("v1", all)}
 	c.deal = c.id
 	if group := o.text("media_group_id"); group != "" && sole {
 		c.deal = s.contentID("album", o.text("business_connection_id"), o.object("chat").text("id"), group)
 	}
 	if k.edit {
 		// The date alone would make two edits of one second the same.
-		c.rev = o.text("edit_date") + "." + ids.Digest(whole(update))[:12]
-	}
-	if strong {
-		c.fingerprint = ids.Digest(append([]string{"v1", k.name, o.text("date"), c.rev, sender(o)}, parts...)...)
-	} else {
-		c.fingerprint = ids.Digest("v1", whole(update))
+		c.rev = o.text("edit_date") + "." + ids.Digest(all)[:12]
 	}
 	return c
 }
@@ -46,14 +46,13 @@ func (s *Source) contentID(parts ...string) string {
 	return "t:" + ids.Digest(append([]string{Name, s.bot}, parts...)...)
 }
 
-// contentParts returns Telegram's own identity of the content, nil if there is none. strong tells that it is enough, with
-// the dates and the sender, to know a repeated update by.
-func contentParts(k kind, o object) (parts []string, strong bool) {
+// contentParts returns Telegram's own identity of the content, nil if there is none.
+func contentParts(k kind, o object) []string {
 	if k.id != "" {
 		if id := o.text(k.id); id != "" {
-			return []string{k.name, id}, true
+			return []string{k.name, id}
 		}
-		return nil, false
+		return nil
 	}
 	family := ""
 	switch k.shape {
@@ -62,22 +61,21 @@ func contentParts(k kind, o object) (parts []string, strong bool) {
 	case business:
 		family = "business"
 	default:
-		return nil, false
+		return nil
 	}
-	chat, id := o.object("chat").id("id"), o.id("message_id")
+	chat := o.object("chat").id("id")
 	if chat == 0 {
-		return nil, false
+		return nil
 	}
-	parts = []string{family, o.text("business_connection_id"), itoa(chat)}
-	dated := o.id("date") > 0 && (!k.edit || o.id("edit_date") > 0)
-	switch eph := o.id("ephemeral_message_id"); {
-	case id != 0:
-		return append(parts, itoa(id)), dated
-	case eph != 0 && o.id("date") > 0:
+	parts := []string{family, o.text("business_connection_id"), itoa(chat)}
+	if id := o.id("message_id"); id != 0 {
+		return append(parts, itoa(id))
+	}
+	if id := o.id("ephemeral_message_id"); id != 0 && o.id("date") > 0 {
 		// A message for one pair of eyes has message_id 0 and counts in a space of its own.
-		return append(parts, "ephemeral", itoa(eph), sender(o), o.text("date")), dated
+		return append(parts, "ephemeral", itoa(id), sender(o), o.text("date"))
 	}
-	return nil, false
+	return nil
 }
 
 func sender(o object) string {
@@ -89,17 +87,19 @@ func sender(o object) string {
 
 // whole is the canonical form of an update without the number of its delivery.
 func whole(update object) string {
-	rest := make(object, len(update))
-	for name, raw := range update {
+	names := make([]string, 0, len(update))
+	for name := range update {
 		if name != "update_id" {
-			rest[name] = raw
+			names = append(names, name)
 		}
 	}
-	raw, err := json.Marshal(rest)
-	if err != nil {
-		panic("telegram: JSON that was read can't be written: " + err.Error())
+	slices.Sort(names)
+	var out []byte
+	for _, name := range names {
+		out = append(strconv.AppendQuote(out, name), ':')
+		out = append(appendCanonical(out, update[name]), ',')
 	}
-	return string(canonical(raw))
+	return string(out)
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

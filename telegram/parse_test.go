@@ -190,5 +190,22 @@ func FuzzParse(f *testing.F) {
 			again.Fingerprints[0] != e.Fingerprints[0] {
 			t.Error("the same bytes gave another event")
 		}
+		if e.Quarantine != "" {
+			return
+		}
+		d := json.NewDecoder(strings.NewReader(strings.TrimPrefix(string(body), "\ufeff")))
+		d.UseNumber()
+		var v any
+		if err := d.Decode(&v); err != nil {
+			t.Fatal(err)
+		}
+		rewritten, err := json.MarshalIndent(v, " ", "\t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, _ := parse(t, s, rewritten); other.Fingerprints[0] != e.Fingerprints[0] || other.ContentID != e.ContentID ||
+			other.DealKey != e.DealKey || other.OrderingKey != e.OrderingKey || other.ContactKey != e.ContactKey || other.ContentRev != e.ContentRev {
+			t.Errorf("re-encoded, it is another event: %s", rewritten)
+		}
 	})
 }

@@ -1,7 +1,6 @@
 package telegram
 
 import (
-	"bytes"
 	"encoding/json"
 	"strconv"
 )
@@ -79,42 +78,4 @@ func (o object) flag(name string) bool {
 func (o object) has(name string) bool {
 	raw, ok := o[name]
 	return ok && string(raw) != "null" && string(raw) != "false"
-}
-
-// canonical writes JSON in one form: fields sorted, no space, numbers and escapes alike. What two of our readers would take
-// for the same value has the same form.
-func canonical(raw []byte) []byte {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil {
-		return raw
-	}
-	out, err := json.Marshal(plainNumbers(v))
-	if err != nil {
-		return raw
-	}
-	return out
-}
-
-// plainNumbers gives every number one spelling. Whole ones keep all their digits.
-func plainNumbers(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for k := range v {
-			v[k] = plainNumbers(v[k])
-		}
-	case []any:
-		for i := range v {
-			v[i] = plainNumbers(v[i])
-		}
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		if f, err := v.Float64(); err == nil && bytes.ContainsAny([]byte(v), ".eE") {
-			return f
-		}
-	}
-	return v
 }

@@ -302,3 +302,14 @@ func TestFingerprint(t *testing.T) {
 		}
 	})
 }
+
+func BenchmarkParse(b *testing.B) {
+	s := source(b)
+	body := named(b, "a text in a private chat")
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if _, err := s.Parse(body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

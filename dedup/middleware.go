@@ -1,0 +1,369 @@
+package dedup
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/leadonce/leadonce/store"
+)
+
+// middleware.go: the door. Authentic, read, understood, committed, and only then answered with a 2xx.
+
+// MiddlewareOptions are the settings of Middleware. Zero values mean the defaults.
+type MiddlewareOptions struct {
+	MaxBody       int64         // bytes of a body; what is longer is answered 413; default 1 MiB
+	InFlight      int           // bodies held while they are read and stored; beyond it 503 at once; default 256
+	AcceptTimeout time.Duration // how long the store may take for one event; then 503; default 5 s
+	RetryAfter    time.Duration // what a 503 asks the sender to wait, in whole seconds; default 1 s
+	HeadStart     time.Duration // how long an event is left to the accepting process; default 2 s
+	InnerTimeout  time.Duration // how long the wrapped handler may take before it is left behind; default 10 s
+	MaxReply      int64         // bytes that the wrapped handler may answer; what is longer is dropped; default 1 MiB
+
+	// ForwardDuplicates calls the wrapped handler for every authentic delivery, also for a repeated one. Without it the
+	// handler is called by the request that stored the event, once: if the process dies between the commit and the call,
+	// the bot never answers that message, though the lead is made. With it the handler has to bear repeats itself.
+	ForwardDuplicates bool
+
+	// OnDelivery is called after each answer, in the request's goroutine: for metrics. It must not block.
+	OnDelivery func(Delivery)
+	Logger     *slog.Logger // default slog.Default(); it never sees a payload, a header or a URL
+}
+
+// Delivery is what became of one request at the door.
+type Delivery struct {
+	// Status is what was answered: 200 stored (now or before) · 400 cut short · 401 not authentic · 405 not a POST · 413 too
+	// long · 503 not stored, to be repeated.
+	Status int
+	// Source, Bot, UpdateID and Kind are those of the event; empty if there is none.
+	Source, Bot, UpdateID, Kind string
+	Quarantined                 bool          // authentic, and not understood
+	Receipt                     store.Receipt // of a stored event
+	Inner                       InnerResult   // what the wrapped handler did
+	Took                        time.Duration // until it was stored or refused; the wrapped handler comes after
+	Err                         error         // why it is not 200
+}
+
+// Quarantiner is a Source that can put any body into quarantine. Middleware asks for it when Parse has panicked or returned
+// what can't be stored, so that such a body is kept among the source's events; without it, it is kept under the source's
+// Go type. why does not quote the body.
+type Quarantiner interface {
+	Quarantine(body []byte, why string) store.Event
+}
+
+// Middleware puts the store in front of a handler: a delivery is authenticated, read, parsed and committed, and answered
+// with a 2xx only then. The handler comes after the commit, and nothing that it does takes the answer back. It may be nil.
+//
+//   - Another method than POST: 405. Not authentic: 401, before anything is read; no row and no log line.
+//   - Longer than MaxBody: 413, before it is read where the length is announced. Cut short: 400, no row.
+//   - Not stored, for whatever reason, or InFlight bodies are held already: 503 with Retry-After; no row that is known of.
+//   - Stored, now or before: 200. An authentic body that nobody understands is stored in quarantine: the sender would
+//     repeat it until the end and hold back what comes after.
+//
+// The store is given AcceptTimeout and is not interrupted by a client that goes away: whatever it then commits is found as a
+// duplicate by the next delivery. InFlight and the other limits count over all handlers that the returned func wraps. How
+// slowly a sender may send is the http.Server's affair (ReadTimeout).
+//
+// The handler gets the request with its body restored and a context that keeps the request's values and outlives it: a bot
+// library may pass it on with the update. It is canceled only when the handler itself is still running after InnerTimeout; the
+// handler is then left behind, and what it still writes goes nowhere. What it answers with a 2xx within its time is passed
+// on with its Content-Type (Telegram executes such a body), always with status 200; everything else is an empty 200. A
+// panic is recovered, http.ErrAbortHandler too. No more than InFlight handlers run at once, those left behind included;
+// beyond that the handler is skipped, never the store.
+//
+// A nil store or source and a negative setting are a programmer's bugs: Middleware panics.
+func Middleware(st store.Store, src Source, o *MiddlewareOptions) func(http.Handler) http.Handler {
+	d := newDoor(st, src, o)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.serve(w, r, next) })
+	}
+}
+
+type door struct {
+	st     store.Store
+	src    Source
+	o      MiddlewareOptions
+	intake chan struct{} // a place for every body that is held until it is stored
+	rooms  chan struct{} // one for every wrapped handler that runs
+	loud   throttle      // refusals come by the thousand
+}
+
+func newDoor(st store.Store, src Source, o *MiddlewareOptions) *door {
+	var v MiddlewareOptions
+	if o != nil {
+		v = *o
+	}
+	bug := func(bad bool, format string, args ...any) {
+		if bad {
+			panic("dedup.Middleware: " + fmt.Sprintf(format, args...))
+		}
+	}
+	bug(st == nil, "the store is nil: open one with sqlite.Open")
+	bug(src == nil, "the source is nil: make one with telegram.NewSource")
+	bug(v.MaxBody < 0 || v.MaxBody > math.MaxInt32, "MiddlewareOptions.MaxBody is %d, must be 1 to 2^31-1 bytes, or 0 for 1 MiB", v.MaxBody)
+	bug(v.MaxReply < 0, "MiddlewareOptions.MaxReply is %d, must not be negative", v.MaxReply)
+	bug(v.InFlight < 0 || v.InFlight > 1e6, "MiddlewareOptions.InFlight is %d, must be 1 to 1000000, or 0 for 256", v.InFlight)
+	for name, t := range map[string]time.Duration{"AcceptTimeout": v.AcceptTimeout, "RetryAfter": v.RetryAfter, "HeadStart": v.HeadStart,
+		"InnerTimeout": v.InnerTimeout} {
+		bug(t < 0, "MiddlewareOptions.%s is %v, must not be negative", name, t)
+	}
+	v.MaxBody = cmp.Or(v.MaxBody, 1<<20)
+	v.MaxReply = cmp.Or(v.MaxReply, 1<<20)
+	v.InFlight = cmp.Or(v.InFlight, 256)
+	v.AcceptTimeout = cmp.Or(v.AcceptTimeout, 5*time.Second)
+	v.RetryAfter = cmp.Or(v.RetryAfter, time.Second)
+	v.HeadStart = cmp.Or(v.HeadStart, 2*time.Second)
+	v.InnerTimeout = cmp.Or(v.InnerTimeout, 10*time.Second)
+	v.Logger = cmp.Or(v.Logger, slog.Default())
+	return &door{st: st, src: src, o: v, intake: make(chan struct{}, v.InFlight), rooms: make(chan struct{}, v.InFlight)}
+}
+
+// refusal is why a delivery is not stored, and what is answered.
+type refusal struct {
+	status int
+	err    error
+}
+
+func (e *refusal) Error() string { return e.err.Error() }
+func (e *refusal) Unwrap() error { return e.err }
+
+func refuse(status int, err error) error { return &refusal{status, err} }
+
+var (
+	errMethod     = errors.New("only POST is taken")
+	errSaturated  = errors.New("as many bodies as allowed are held already")
+	errTooLong    = errors.New("the body is too long")
+	errBadSource  = errors.New("the source failed")
+	errStorePanic = errors.New("the store panicked")
+)
+
+func (d *door) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	began := time.Now()
+	var x Delivery
+	body, err := d.take(w, r, &x)
+	x.Took = time.Since(began)
+	var reply *innerReply
+	var no *refusal
+	switch {
+	case err == nil:
+		x.Status = http.StatusOK
+		if next != nil && (!x.Receipt.Duplicate || d.o.ForwardDuplicates) {
+			x.Inner, reply = d.forward(r, body, next, x)
+		}
+	case errors.As(err, &no):
+		x.Status, x.Err = no.status, no.err
+	default:
+		x.Status, x.Err = http.StatusServiceUnavailable, err
+	}
+	d.answer(w, x.Status, reply)
+	d.log(x)
+	if d.o.OnDelivery != nil {
+		guard(d.o.Logger, func() { d.o.OnDelivery(x) })
+	}
+}
+
+// take brings a request to its commit and returns its body.
+func (d *door) take(w http.ResponseWriter, r *http.Request, x *Delivery) (_ []byte, err error) {
+	in := &body{door: d, w: w, r: r}
+	defer in.release()
+	defer func() {
+		if v := recover(); v != nil {
+			d.panicked("source", v)
+			err = refuse(http.StatusServiceUnavailable, errBadSource)
+		}
+	}()
+	if r.Method != http.MethodPost {
+		return nil, refuse(http.StatusMethodNotAllowed, errMethod)
+	}
+	err = d.src.Authenticate(r, in.read)
+	switch {
+	case in.err != nil:
+		return nil, in.err
+	case errors.Is(err, ErrUnauthentic):
+		return nil, refuse(http.StatusUnauthorized, ErrUnauthentic)
+	case err != nil:
+		return nil, refuse(http.StatusBadRequest, err)
+	}
+	raw, err := in.read()
+	if err != nil {
+		return nil, err
+	}
+	e, err := d.parse(raw)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, ErrIncomplete)
+	}
+	return raw, d.accept(r.Context(), e, raw, x)
+}
+
+// parse never fails but for a body that is cut short: what the source can't make an event of goes into quarantine.
+func (d *door) parse(raw []byte) (e store.Event, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			d.panicked("parser", v)
+			e, err = d.quarantine(raw, "the parser panicked"), nil
+		}
+	}()
+	e, err = d.src.Parse(raw)
+	switch {
+	case errors.Is(err, ErrIncomplete):
+		return e, err
+	case err != nil:
+		return d.quarantine(raw, "the source returned an error"), nil
+	case e.UpdateID == "" || e.OrderingKey == "":
+		return d.quarantine(raw, "the source returned an event without id or ordering key"), nil
+	}
+	return e, nil
+}
+
+func (d *door) quarantine(raw []byte, why string) store.Event {
+	if q, ok := d.src.(Quarantiner); ok {
+		return q.Quarantine(raw, why)
+	}
+	sum := sha256.Sum256(raw)
+	hash := hex.EncodeToString(sum[:])
+	source := fmt.Sprintf("%T", d.src)
+	return store.Event{Source: source, UpdateID: "sha256:" + hash, Hash: hash, Kind: "quarantined",
+		Fingerprints: []store.Fingerprint{{Version: 1, Sum: hash}}, OrderingKey: OrderingKey("", source, "", "event", hash),
+		ContentID: hash, DealKey: hash, Payload: raw, Enquiry: []byte("{}"), Quarantine: why}
+}
+
+// accept commits the event. An event that the store will never take is put into quarantine, or its sender would repeat it
+// for ever.
+func (d *door) accept(ctx context.Context, e store.Event, raw []byte, x *Delivery) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.o.AcceptTimeout)
+	defer cancel()
+	e.HeadStart = d.o.HeadStart
+	receipt, err := d.commit(ctx, e)
+	if errors.Is(err, store.ErrInvalid) && e.Quarantine == "" {
+		e = d.quarantine(raw, "the store refuses one of its fields")
+		receipt, err = d.commit(ctx, e)
+	}
+	x.Source, x.Bot, x.UpdateID, x.Kind, x.Quarantined = e.Source, e.Bot, e.UpdateID, e.Kind, e.Quarantine != ""
+	if err != nil {
+		return refuse(http.StatusServiceUnavailable, err)
+	}
+	x.Receipt = receipt
+	return nil
+}
+
+func (d *door) commit(ctx context.Context, e store.Event) (_ store.Receipt, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			d.panicked("store", v)
+			err = errStorePanic
+		}
+	}()
+	return d.st.Accept(ctx, e)
+}
+
+// answer writes the status, and the wrapped handler's reply if there is one.
+func (d *door) answer(w http.ResponseWriter, status int, reply *innerReply) {
+	h := w.Header()
+	switch status {
+	case http.StatusMethodNotAllowed:
+		h.Set("Allow", http.MethodPost)
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", strconv.Itoa(int((d.o.RetryAfter+time.Second-1)/time.Second)))
+	}
+	var out []byte
+	if reply != nil {
+		out = reply.buf.Bytes()
+		if t, ok := reply.header["Content-Type"]; ok && len(out) > 0 {
+			h["Content-Type"] = t
+		}
+	}
+	h.Set("Content-Length", strconv.Itoa(len(out)))
+	w.WriteHeader(status)
+	_, _ = w.Write(out) // whoever is gone by now will deliver again, and find a duplicate
+}
+
+// log says what somebody has to know. It never quotes what came in.
+func (d *door) log(x Delivery) {
+	l := d.o.Logger
+	switch {
+	case x.Status == http.StatusUnauthorized || x.Status == http.StatusMethodNotAllowed:
+	case x.Status != http.StatusOK:
+		if ok, held := d.loud.allow(time.Now()); ok {
+			args := []any{"status", x.Status, "bot", x.Bot, "update", x.UpdateID, "unlogged_before", held}
+			if x.Status == http.StatusServiceUnavailable || errors.Is(x.Err, errTooLong) {
+				args = append(args, "error", x.Err)
+			}
+			l.Error("leadonce: a delivery was refused; its sender has to repeat it", args...)
+		}
+	case x.Quarantined && !x.Receipt.Duplicate:
+		l.Warn("leadonce: an authentic body was not understood and is kept in quarantine", "bot", x.Bot, "event", x.Receipt.EventID)
+	case x.Receipt.Reused:
+		l.Warn("leadonce: the source has used an update id again for something else; both are kept", "bot", x.Bot,
+			"update", x.UpdateID, "event", x.Receipt.EventID, "epoch", x.Receipt.Epoch)
+	}
+}
+
+// panicked logs where, not what: the value may quote a payload.
+func (d *door) panicked(who string, v any) {
+	d.o.Logger.Error("leadonce: a panic at the door was recovered", "in", who, "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+}
+
+// body is the body of one request: read at most once, and holding a place from then on.
+type body struct {
+	door *door
+	w    http.ResponseWriter
+	r    *http.Request
+	done bool
+	held bool
+	raw  []byte
+	err  error
+}
+
+// read is what a Source gets.
+func (b *body) read() ([]byte, error) {
+	if !b.done {
+		b.done = true
+		b.raw, b.err = b.load()
+	}
+	return b.raw, b.err
+}
+
+func (b *body) load() ([]byte, error) {
+	limit, announced := b.door.o.MaxBody, b.r.ContentLength
+	if announced > limit {
+		return nil, refuse(http.StatusRequestEntityTooLarge, fmt.Errorf("%d bytes are announced, %d allowed: %w", announced, limit, errTooLong))
+	}
+	select {
+	case b.door.intake <- struct{}{}:
+		b.held = true
+	default:
+		return nil, refuse(http.StatusServiceUnavailable, errSaturated)
+	}
+	if b.r.Body == nil {
+		b.r.Body = http.NoBody
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, max(announced, 0)+bytes.MinRead))
+	_, err := buf.ReadFrom(http.MaxBytesReader(b.w, b.r.Body, limit))
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		return nil, refuse(http.StatusRequestEntityTooLarge, fmt.Errorf("more than %d bytes: %w", limit, errTooLong))
+	case err != nil:
+		return nil, refuse(http.StatusBadRequest, fmt.Errorf("%w after %d bytes: %w", ErrIncomplete, buf.Len(), err))
+	case int64(buf.Len()) < announced:
+		return nil, refuse(http.StatusBadRequest, fmt.Errorf("%w: %d of %d bytes", ErrIncomplete, buf.Len(), announced))
+	}
+	return buf.Bytes(), nil
+}
+
+func (b *body) release() {
+	if b.held {
+		b.held = false
+		<-b.door.intake
+	}
+}
