@@ -174,6 +174,7 @@ func TestAnswers(t *testing.T) {
 		{"an empty result in a 200", 200, `{"result":[]}`, crm.OutcomeUnknown, crm.OutcomeUnknown, never},
 		{"an item without an id", 200, `{"result":{"item":{"title":"S3CRET"}}}`, crm.OutcomeUnknown, crm.OutcomeUnknown, never},
 		{"an id of nothing", 200, `{"result":{"item":{"id":0}}}`, crm.OutcomeUnknown, crm.OutcomeUnknown, never},
+		{"an item in a 502", 502, `{"result":{"item":{"id":1}}}`, crm.OutcomeUnknown, crm.OutcomeUnknown, never},
 		{"a redirect", 302, "", crm.OutcomeUnknown, crm.OutcomeUnknown, never},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -270,6 +271,7 @@ func TestNew(t *testing.T) {
 		{"what can't be parsed", "https://portal.example/rest/1/%S3CRET/", bitrix24.Options{}, "absolute"},
 		{"plain http", "http://portal.example/rest/1/S3CRETcode/", bitrix24.Options{}, "https"},
 		{"a name that begins like this machine's", "http://localhost.example/rest/1/S3CRETcode/", bitrix24.Options{}, "https"},
+		{"plain http to another machine", "http://10.0.0.1/rest/1/S3CRETcode/", bitrix24.Options{}, "https"},
 		{"no code", "https://portal.example/rest/1/", bitrix24.Options{}, "/rest/"},
 		{"no user", "https://portal.example/rest/S3CRETcode/", bitrix24.Options{}, "/rest/"},
 		{"a method", good + "profile.json", bitrix24.Options{}, "without a method"},

@@ -29,9 +29,10 @@
 //	                                         in the body, which means "later" under any status
 //
 // Everything else is unknown: nothing is sent again by itself, and a person or a look-up settles it. That holds for a bare
-// 503, 429, 404 or 401 as well. They are what a proxy answers for a receiver that may have acted (nginx for one that was
-// too slow, n8n for a scenario that is being replaced), and only the receiver knows whether it did. So "certainly not"
-// has to be said in its own words: "applied": false. Say it only if nothing was written, or all of it rolled back.
+// 503, 429, 404 or 401 as well. They are what a proxy, a firewall or n8n itself answers in the receiver's place, and some of
+// them do so after the receiver has acted: nginx for one that was too slow, for example. Only the receiver knows. So
+// "certainly not" has to be said in its own words: "applied": false. Say it only if nothing was written, or all of it was
+// rolled back.
 //
 // code is for the trail: letters, digits and _ - . only, 64 at most. No other text of an answer is repeated anywhere.
 //
