@@ -191,6 +191,7 @@ func (p *Processor) moved(op store.Operation, on store.Trigger, took time.Durati
 		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, now))
 	case op.State == store.Done && on == store.Confirmed:
 		p.hooks.call("OnDone", p.opt.OnDone, outcome(op, now))
+	case on == store.Inconclusive: // lookUp tells when there is something new
 	case op.State == store.Failed, op.State == store.NeedsReconciliation && !p.canLookUp(op):
 		p.opt.Logger.Warn("leadonce: an operation needs a person", "operation", op.ID, "kind", op.Kind, "state", string(op.State))
 		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, now))

@@ -58,10 +58,11 @@ func (p *Processor) advanceOnce(ctx context.Context, rep store.Report) {
 	}
 }
 
-// canLookUp reports whether a doubt about op may be settled without a person.
+// canLookUp reports whether a doubt about op may be settled without a person: in the account where it may be. One that was
+// never begun here (a restored backup) may be in the present one.
 func (p *Processor) canLookUp(op store.Operation) bool {
 	_, ok := p.adapter.(crm.Finder)
-	return ok && crm.Kind(op.Kind) == crm.KindCreate && op.Adapter == p.desc.Identity
+	return ok && crm.Kind(op.Kind) == crm.KindCreate && (op.Adapter == "" || op.Adapter == p.desc.Identity)
 }
 
 // lookupLoop asks the CRM about doubts, one at a time and without a lease: the verdict is guarded by the version that was
