@@ -83,7 +83,8 @@ var short = map[State]string{Pending: "pend", Sending: "send", Uncertain: "unc",
 func matrix() string {
 	reachable := reach(born, anyMove)
 	var b strings.Builder
-	b.WriteString(`The state machine of an operation, as Next answers. Made by go test ./store -update; read it before you commit it.
+	b.WriteString(`The state machine of an operation, as Next answers. Made by go test ./store -update;
+read it before you commit it.
 
 A column is a state, with ? where an earlier attempt may have been applied. A cell is the state and doubt after the
 trigger; "." is refused. A column marked "never" can't be come to from pending by any sequence of triggers. uncertain and
@@ -215,6 +216,27 @@ func TestMachineProperties(t *testing.T) {
 		for _, p := range []pair{{Pending, true}, {Failed, true}, {Done, true}} {
 			if way, ok := reachable[p]; ok {
 				t.Errorf("%s is come to by %v", p, way)
+			}
+		}
+	})
+
+	t.Run("the two states of doubt always say so", func(t *testing.T) {
+		each(t, func(t *testing.T, e edge) {
+			if (e.to.state == Uncertain || e.to.state == NeedsReconciliation) && !e.to.doubt {
+				t.Errorf("%s from %s gives %s without doubt", e.on, e.from, e.to)
+			}
+		})
+	})
+
+	t.Run("a restored backup is certain only of what it knows to be done", func(t *testing.T) {
+		for p := range reachable {
+			s, d, err := Next(p.state, p.doubt, Restored)
+			if p.state == Done {
+				if err == nil {
+					t.Errorf("restored moves done to %s", s)
+				}
+			} else if err != nil || !d {
+				t.Errorf("restored from %s gives %s doubt=%v, %v", p, s, d, err)
 			}
 		}
 	})

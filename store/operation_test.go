@@ -37,8 +37,10 @@ func TestRepeatable(t *testing.T) {
 		{"a shorter window is not repeatable", with(func(o *Operation) { o.Window = time.Hour - 1 }), first, false},
 		{"a longer window is not repeatable", with(func(o *Operation) { o.Window = time.Hour + 1 }), first, false},
 		{"a kind without terms is not repeatable", with(func(o *Operation) { o.Kind = "stage.set" }), first, false},
-		{"a kind has its own terms", with(func(o *Operation) { o.Kind, o.Guarantee = "note.add", "at_least_once" }), first, true},
-		{"a first attempt that was never sent is not repeatable", with(func(o *Operation) { o.FirstSentAt = time.Time{} }), first, false},
+		{"a kind has its own terms", with(func(o *Operation) { o.Kind, o.Guarantee = "note.add", "at_least_once" }), first,
+			true},
+		{"a first attempt that was never sent is not repeatable", with(func(o *Operation) { o.FirstSentAt = time.Time{} }),
+			first, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := claim.Repeatable(c.op, c.now); got != c.want {
@@ -107,11 +109,12 @@ func TestStatsHelpers(t *testing.T) {
 			t.Fatalf("Settling is %d", got)
 		}
 	})
-	t.Run("a person is needed for verdicts, refusals, conflicts, parked and quarantined events, and broken rows", func(t *testing.T) {
-		if got := s.NeedPerson(); got != 6300 {
-			t.Fatalf("NeedPerson is %d", got)
-		}
-	})
+	t.Run("a person is needed for verdicts, refusals, conflicts, parked and quarantined events, and broken rows",
+		func(t *testing.T) {
+			if got := s.NeedPerson(); got != 6300 {
+				t.Fatalf("NeedPerson is %d", got)
+			}
+		})
 	t.Run("several counts of one state add up", func(t *testing.T) {
 		if got := (Stats{Operations: []Count{{State: "pending", N: 1}, {State: "pending", N: 2}}}).Settling(); got != 3 {
 			t.Fatalf("Settling is %d", got)
