@@ -8,30 +8,69 @@ import (
 
 // hints.go: who wants to know that work may have become due.
 
+// hintQueue is how many hints wait for one slow subscriber; beyond it they are dropped, and what they were about is found
+// by DueKeys and Claim.
+const hintQueue = 1024
+
 type hints struct {
-	mu   sync.RWMutex
-	next int
-	subs map[int]func(store.Hint)
+	mu     sync.RWMutex
+	closed bool
+	subs   map[*subscriber]bool
 }
 
-// Subscribe calls f after a commit through this handle that may have made work due. Other processes on the file are not
-// noticed: they are found by DueKeys and Claim.
+// subscriber is called by a goroutine of its own, so that its slowness and its panics are its own.
+type subscriber struct {
+	queue chan store.Hint
+	stop  chan struct{}
+	once  sync.Once
+}
+
+// Subscribe calls f, in one goroutine, after commits through this handle that may have made work due. What other processes
+// on the file do is not hinted. cancel, or Close, ends it.
 func (s *Store) Subscribe(f func(store.Hint)) (cancel func()) {
 	h := &s.hints
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.subs == nil {
-		h.subs = map[int]func(store.Hint){}
+	if h.closed {
+		return func() {}
 	}
-	id := h.next
-	h.next++
-	h.subs[id] = f
+	sub := &subscriber{queue: make(chan store.Hint, hintQueue), stop: make(chan struct{})}
+	if h.subs == nil {
+		h.subs = map[*subscriber]bool{}
+	}
+	h.subs[sub] = true
+	go sub.run(f)
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(h.subs, id)
+		delete(h.subs, sub)
+		sub.end()
 	}
 }
+
+func (sub *subscriber) run(f func(store.Hint)) {
+	for {
+		select {
+		case <-sub.stop:
+			return
+		default:
+		}
+		select {
+		case <-sub.stop:
+			return
+		case hint := <-sub.queue:
+			call(f, hint)
+		}
+	}
+}
+
+// call keeps a subscriber's panic away from the process: a hint may be missing, and so may be what it would have done.
+func call(f func(store.Hint), hint store.Hint) {
+	defer func() { _ = recover() }()
+	f(hint)
+}
+
+func (sub *subscriber) end() { sub.once.Do(func() { close(sub.stop) }) }
 
 func (h *hints) any() bool {
 	h.mu.RLock()
@@ -39,15 +78,24 @@ func (h *hints) any() bool {
 	return len(h.subs) > 0
 }
 
-// tell calls every subscriber, outside the lock: one of them may cancel.
 func (h *hints) tell(hint store.Hint) {
 	h.mu.RLock()
-	fs := make([]func(store.Hint), 0, len(h.subs))
-	for _, f := range h.subs {
-		fs = append(fs, f)
+	defer h.mu.RUnlock()
+	for sub := range h.subs {
+		select {
+		case sub.queue <- hint:
+		default:
+		}
 	}
-	h.mu.RUnlock()
-	for _, f := range fs {
-		f(hint)
+}
+
+// close does not wait: a subscriber may be closing the store.
+func (h *hints) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for sub := range h.subs {
+		sub.end()
 	}
+	clear(h.subs)
 }

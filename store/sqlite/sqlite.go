@@ -161,6 +161,7 @@ func start(ctx context.Context, w, r *sql.DB, opt Options, ready func(*conn) err
 // Close waits for the writes that were taken, answers those that wait with an error, and releases the file. The Store can't
 // be used afterwards. A second Close does nothing.
 func (s *Store) Close() error {
+	s.hints.close()
 	err := errors.Join(s.writer.close(), s.read.close())
 	for _, db := range s.dbs {
 		err = errors.Join(err, db.Close())
