@@ -36,8 +36,8 @@ func start(t *testing.T, p *portal, o *bitrix24.Options) (*bitrix24.Adapter, *by
 	return a, logged
 }
 
-var lead = crm.Lead{Title: "Telegram: Anna", Name: "Anna", Phone: "+7 900", Email: "a@example.com", Username: "anna",
-	Text: "Hello", Campaign: "spring", ContactID: "12",
+var lead = crm.Lead{Title: "Telegram: Anna", Name: "Anna", Phone: "+7 900 555-01-23", Email: "a@example.com",
+	Username: "anna", Text: "Hello", Campaign: "spring", ContactID: "12",
 	Fields: map[string]any{"UTM_SOURCE": "tg", "ufCrm_1700000000": json.Number("9007199254740993")}}
 
 func TestCreate(t *testing.T) {
@@ -50,13 +50,14 @@ func TestCreate(t *testing.T) {
 	}{
 		{"a lead has name, multi-fields and text", bitrix24.Options{AssignedTo: 17, Stage: "NEW", Source: "WEB"}, lead,
 			`{"entityTypeId":1,"fields":{"assignedById":17,"comments":"Hello","contactId":12,"fm":[` +
-				`{"typeId":"PHONE","value":"+7 900","valueType":"WORK"},` +
+				`{"typeId":"PHONE","value":"+7 900 555-01-23","valueType":"WORK"},` +
 				`{"typeId":"EMAIL","value":"a@example.com","valueType":"WORK"},` +
 				`{"typeId":"IM","value":"anna","valueType":"TELEGRAM"}],"name":"Anna",` + reference + `,"sourceId":"WEB",` +
 				`"stageId":"NEW","title":"Telegram: Anna","ufCrm_1700000000":9007199254740993,` +
 				`"utmCampaign":"spring","utmSource":"tg"}}`},
 		{"a deal has them in its comments", bitrix24.Options{Entity: bitrix24.Deal, Pipeline: 9, Stage: "C9:NEW"}, lead,
-			`{"entityTypeId":2,"fields":{"categoryId":9,"comments":"Anna\n+7 900\na@example.com\n@anna\nHello","contactId":12,` +
+			`{"entityTypeId":2,"fields":{"categoryId":9,` +
+				`"comments":"Anna\n+7 900 555-01-23\na@example.com\n@anna\nHello","contactId":12,` +
 				reference + `,"stageId":"C9:NEW","title":"Telegram: Anna","ufCrm_1700000000":9007199254740993,` +
 				`"utmCampaign":"spring","utmSource":"tg"}}`},
 		{"what is zero is not sent", bitrix24.Options{}, crm.Lead{Text: "Hello"},

@@ -53,13 +53,14 @@ func TestUpdate(t *testing.T) {
 		u      crm.Lead
 		want   string // empty: nothing is written
 	}{
-		{"a second phone is added", bitrix24.Lead, crm.Lead{Phone: "+7 901"},
-			`{"entityTypeId":1,"fields":{"fm":{"n0":{"typeId":"PHONE","value":"+7 901","valueType":"WORK"}}},"id":1}`},
-		{"a phone that is there is not added again", bitrix24.Lead, crm.Lead{Phone: "+7 900", Text: "Hello"}, ""},
+		{"a second phone is added", bitrix24.Lead, crm.Lead{Phone: "+7 901 555-01-23"},
+			`{"entityTypeId":1,"fields":{"fm":{"n0":{"typeId":"PHONE","value":"+7 901 555-01-23","valueType":"WORK"}}},"id":1}`},
+		{"a phone that is there is not added again", bitrix24.Lead, crm.Lead{Phone: "+7 900 555-01-23", Text: "Hello"}, ""},
 		{"text goes below what a manager wrote", bitrix24.Lead, crm.Lead{Text: "More"},
 			`{"entityTypeId":1,"fields":{"comments":"Hello\nMore"},"id":1}`},
-		{"a deal takes the phone into its comments", bitrix24.Deal, crm.Lead{Phone: "+7 901", Name: "Anna"},
-			`{"entityTypeId":2,"fields":{"comments":"Anna\n+7 900\na@example.com\n@anna\nHello\n+7 901"},"id":1}`},
+		{"a deal takes the phone into its comments", bitrix24.Deal, crm.Lead{Phone: "+7 901 555-01-23", Name: "Anna"},
+			`{"entityTypeId":2,"fields":{"comments":"Anna\n+7 900 555-01-23\na@example.com\n@anna\nHello` +
+				`\n+7 901 555-01-23"},"id":1}`},
 		{"fields go by their names", bitrix24.Lead, crm.Lead{Name: "Ann", Fields: map[string]any{"UTM_SOURCE": "x"}},
 			`{"entityTypeId":1,"fields":{"name":"Ann","utmSource":"x"},"id":1}`},
 		{"nothing to change", bitrix24.Lead, crm.Lead{}, ""},

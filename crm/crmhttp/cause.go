@@ -40,6 +40,9 @@ func cause(ctx context.Context, err error) error {
 		return e
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && harmless(e.Err) {
+		if e.Op == "read" || e.Op == "write" {
+			return e.Err // without this side's port, which is another one each time
+		}
 		return e
 	}
 	if e, ok := errors.AsType[syscall.Errno](err); ok {

@@ -119,6 +119,9 @@ func TestCertainty(t *testing.T) {
 			if s := fmt.Sprintf("%v %+v %q", err, err, err); strings.Contains(s, "S3CRET") {
 				t.Fatalf("the error tells a secret: %s", s)
 			}
+			if strings.Contains(err.Error(), "->") {
+				t.Fatalf("the error differs with each connection: %v", err)
+			}
 			if _, ok := errors.AsType[*url.Error](err); ok {
 				t.Fatal("a *url.Error can be reached, and it holds the URL")
 			}
