@@ -49,9 +49,9 @@ func (d *door) forward(r *http.Request, raw []byte, next http.Handler, x Deliver
 
 	done := make(chan InnerResult, 1)
 	go func() {
-		defer func() { <-d.rooms }()
 		result := InnerPanicked // also if the goroutine is ended by runtime.Goexit
 		defer func() { done <- result }()
+		defer func() { <-d.rooms }() // before that: the next delivery may come at once
 		defer func() {
 			if v := recover(); v != nil {
 				d.panicked("wrapped handler", v)

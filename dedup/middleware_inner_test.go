@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,23 +175,31 @@ func TestHangingHandler(t *testing.T) {
 	t.Run("takes a place among handlers, never one of the store's", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			wake := make(chan struct{})
-			calls := 0
-			d := openDoor(t, nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls++; <-wake }), dedup.MiddlewareOptions{InFlight: 2})
+			var calls atomic.Int64
+			d := openDoor(t, nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1); <-wake }), dedup.MiddlewareOptions{InFlight: 2})
 			for i := range 5 {
 				if w := d.post(updateBody(i)); w.Code != 200 {
 					t.Errorf("delivery %d: %d", i, w.Code)
 				}
 			}
-			if len(d.st.stored()) != 5 || calls != 2 || d.last(t).Inner != dedup.InnerSkipped {
-				t.Errorf("%d rows, %d calls, %+v", len(d.st.stored()), calls, d.last(t))
+			if len(d.st.stored()) != 5 || calls.Load() != 2 || d.last(t).Inner != dedup.InnerSkipped {
+				t.Errorf("%d rows, %d calls, %+v", len(d.st.stored()), calls.Load(), d.last(t))
 			}
 			close(wake)
 			synctest.Wait()
 			d.post(updateBody(9))
-			if calls != 3 || d.last(t).Inner != dedup.InnerReplied {
-				t.Errorf("afterwards %d calls, %+v", calls, d.last(t))
+			if calls.Load() != 3 || d.last(t).Inner != dedup.InnerReplied {
+				t.Errorf("afterwards %d calls, %+v", calls.Load(), d.last(t))
 			}
 		})
+	})
+	t.Run("that has returned has given its place back before it is answered", func(t *testing.T) {
+		d := openDoor(t, nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), dedup.MiddlewareOptions{InFlight: 1})
+		for i := range 500 {
+			if d.post(updateBody(i)); d.last(t).Inner != dedup.InnerReplied {
+				t.Fatalf("delivery %d: %+v", i, d.last(t))
+			}
+		}
 	})
 	t.Run("does not hold up other deliveries", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -42,7 +42,7 @@ type Options struct {
 
 	Observer Observer
 	Logger   *slog.Logger // default slog.Default(); it never sees a payload, a token or an error's text from a CRM
-	Owner    string       // names this process in leases; default random
+	Owner    string       // names this process in leases, before a random part; default empty
 }
 
 // leaseMargin is what stays of a lease when the longest call begun under it is abandoned.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ type Processor struct {
 	slots    chan struct{} // one for each call that may be under way
 	wake     chan struct{} // work may be due, or a slot is free
 	keys     *keyQueue
+	called   calledSet
 	calls    sync.WaitGroup // workers
 	running  atomic.Bool
 	stopping atomic.Bool // no call is begun any more
@@ -54,9 +56,8 @@ func NewProcessor(st store.Store, adapter crm.Adapter, rule Rule, o *Options) (*
 		return nil, fmt.Errorf("dedup: adapter: %w", err)
 	}
 	opt := o.withDefaults()
-	if opt.Owner == "" {
-		opt.Owner = rand.Text()
-	}
+	// The owner is never the same twice, whatever name the host gives: a lease is known to be this Processor's own by it.
+	opt.Owner = strings.TrimPrefix(opt.Owner+"/"+rand.Text(), "/")
 	_, finds := adapter.(crm.Finder)
 	if err := errors.Join(opt.validate(desc, finds), validateRule(rule, adapter)); err != nil {
 		return nil, err

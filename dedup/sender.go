@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -115,10 +116,12 @@ func (p *Processor) start(op store.Operation, claimedAt time.Time, probe bool) {
 
 // work makes the call and reports. The pause is told first: it has to stand before the slot is free again.
 func (p *Processor) work(op store.Operation, claimedAt time.Time, probe bool) {
+	p.called.add(op.ID, op.Fence) // before the check: see calledSet
 	if why := p.reasonNotToSend(op, claimedAt, probe); why != "" {
 		if probe {
 			p.health.unused()
 		}
+		p.called.remove(op.ID, op.Fence)
 		p.advance(op, verdict(op, reply{unsent: why}, p.terms, time.Now()))
 		return
 	}
@@ -127,6 +130,7 @@ func (p *Processor) work(op store.Operation, claimedAt time.Time, probe bool) {
 		if probe {
 			p.health.unused()
 		}
+		p.called.remove(op.ID, op.Fence)
 		p.drop(op)
 		return
 	}
@@ -142,7 +146,9 @@ func (p *Processor) work(op store.Operation, claimedAt time.Time, probe bool) {
 	} else if probe {
 		p.health.unused()
 	}
-	p.advance(op, rep)
+	if _, settled := p.advance(op, rep); settled {
+		p.called.remove(op.ID, op.Fence)
+	}
 }
 
 // reasonNotToSend checks, right before the call, that it still may be made.
@@ -271,7 +277,8 @@ func (p *Processor) late(op store.Operation, id string, err error) {
 }
 
 // advance stores a report, and keeps trying while the store is down: an answer that was seen must not be forgotten.
-func (p *Processor) advance(op store.Operation, rep store.Report) (store.Operation, bool) {
+// settled is false if the report may not have been stored.
+func (p *Processor) advance(op store.Operation, rep store.Report) (_ store.Operation, settled bool) {
 	giveUp := time.Now().Add(p.opt.Lease)
 	if rep.On == store.Confirmed {
 		giveUp = time.Now().Add(10 * p.opt.Lease) // nothing else may know it
@@ -287,7 +294,7 @@ func (p *Processor) advance(op store.Operation, rep store.Report) (store.Operati
 			return next, true
 		case errors.Is(err, store.ErrLeaseLost), errors.Is(err, store.ErrMoved), errors.Is(err, store.ErrNotFound), errors.As(err, &move):
 			p.opt.Logger.Warn("leadonce: a report came too late", "operation", op.ID, "on", string(rep.On))
-			return op, false
+			return op, true
 		case time.Now().After(giveUp):
 			p.opt.Logger.Error("leadonce: a report could not be stored; the lease's end will count it as lost", "operation", op.ID, "on", string(rep.On))
 			return op, false
@@ -300,9 +307,43 @@ func (p *Processor) advance(op store.Operation, rep store.Report) (store.Operati
 // drop ends an operation that the adapter has no call for: counted, never failed.
 func (p *Processor) drop(op store.Operation) {
 	next, ok := p.advance(op, verdict(op, reply{unsent: "unsupported"}, p.terms, time.Now()))
-	if ok {
+	if ok && next.State == store.Pending {
 		p.advance(next, store.Report{ID: next.ID, On: store.Drop, Version: next.Version, Reason: "unsupported"})
 	}
+}
+
+// calledSet holds the leases under which a call may have been made: an operation goes in before the last check and comes out
+// when its report is stored, or when it is certain that no call was made. A lease of this Processor that is not in it was
+// granted by a claim whose answer never arrived.
+type calledSet struct {
+	mu sync.Mutex
+	m  map[lease]bool
+}
+
+type lease struct {
+	id    string
+	fence int64
+}
+
+func (s *calledSet) add(id string, fence int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m == nil {
+		s.m = map[lease]bool{}
+	}
+	s.m[lease{id, fence}] = true
+}
+
+func (s *calledSet) remove(id string, fence int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, lease{id, fence})
+}
+
+func (s *calledSet) has(id string, fence int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m[lease{id, fence}]
 }
 
 // decode reads stored fields, with numbers as json.Number.

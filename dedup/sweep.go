@@ -25,7 +25,8 @@ func (p *Processor) sweepLoop(ctx context.Context) {
 			p.storeFailed("Attention", err)
 		}
 		for _, op := range ops {
-			rep, ok := attention(op, p.terms, time.Now())
+			unsent := op.Owner == p.opt.Owner && !p.called.has(op.ID, op.Fence)
+			rep, ok := attention(op, unsent, p.terms, time.Now())
 			if !ok {
 				continue
 			}

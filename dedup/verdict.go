@@ -76,10 +76,13 @@ func verdict(op store.Operation, r reply, t terms, now time.Time) store.Report {
 	return rep
 }
 
-// attention says what has to be reported about an operation that nobody is working on; ok is false if nothing.
-func attention(op store.Operation, t terms, now time.Time) (rep store.Report, ok bool) {
+// attention says what has to be reported about an operation that nobody is working on; ok is false if nothing. unsent means
+// that the lease is this process's own, and it certainly made no call under it: the claim's answer was lost on its way here.
+func attention(op store.Operation, unsent bool, t terms, now time.Time) (rep store.Report, ok bool) {
 	rep = store.Report{ID: op.ID, Version: op.Version, Fence: op.Fence}
 	switch {
+	case op.State == store.Sending && unsent:
+		rep.On, rep.Unsent, rep.Reason = store.NotApplied, true, "it was claimed, and the call was never made"
 	case op.State == store.Sending:
 		rep.On, rep.RetryAfter = t.lost(op, now)
 		rep.Reason = "its worker never reported back: the lease of " + op.Owner + " has ended"

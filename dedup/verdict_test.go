@@ -80,21 +80,23 @@ func TestAttention(t *testing.T) {
 		return op
 	}
 	for _, c := range []struct {
-		name string
-		op   store.Operation
-		now  time.Time
-		want store.Trigger
+		name   string
+		op     store.Operation
+		unsent bool
+		now    time.Time
+		want   store.Trigger
 	}{
-		{"a lease that ended is a lost reply", sending(crm.Guarantee{}), t0, store.Lost},
-		{"a lease that ended is repeatable under a key", sending(key), t0, store.LostRepeatable},
-		{"an uncertain one in its window is left to the claim", uncertain(func(*store.Operation) {}), t0, ""},
-		{"its window closes", uncertain(func(*store.Operation) {}), t0.Add(27 * time.Minute), store.WindowClosed},
-		{"another account", uncertain(func(o *store.Operation) { o.Adapter = "b" }), t0, store.GuaranteeChanged},
-		{"another guarantee", uncertain(func(o *store.Operation) { o.Guarantee = "upsert" }), t0, store.GuaranteeChanged},
-		{"another window", uncertain(func(o *store.Operation) { o.Window = time.Hour }), t0, store.GuaranteeChanged},
+		{"a lease that ended is a lost reply", sending(crm.Guarantee{}), false, t0, store.Lost},
+		{"a lease that ended is repeatable under a key", sending(key), false, t0, store.LostRepeatable},
+		{"a lease of our own without a call is not applied", sending(crm.Guarantee{}), true, t0, store.NotApplied},
+		{"an uncertain one in its window is left to the claim", uncertain(func(*store.Operation) {}), false, t0, ""},
+		{"its window closes", uncertain(func(*store.Operation) {}), false, t0.Add(27 * time.Minute), store.WindowClosed},
+		{"another account", uncertain(func(o *store.Operation) { o.Adapter = "b" }), false, t0, store.GuaranteeChanged},
+		{"another guarantee", uncertain(func(o *store.Operation) { o.Guarantee = "upsert" }), false, t0, store.GuaranteeChanged},
+		{"another window", uncertain(func(o *store.Operation) { o.Window = time.Hour }), false, t0, store.GuaranteeChanged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			rep, ok := attention(c.op, termsFor(key), c.now)
+			rep, ok := attention(c.op, c.unsent, termsFor(key), c.now)
 			if ok != (c.want != "") || (ok && rep.On != c.want) {
 				t.Fatalf("got %s %v, want %s", rep.On, ok, c.want)
 			}
