@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/leadonce/leadonce/crm"
+	"github.com/leadonce/leadonce/crm/bitrix24"
+	"github.com/leadonce/leadonce/crm/crmtest"
+	"github.com/leadonce/leadonce/crm/jsonhook"
+	"github.com/leadonce/leadonce/store"
+	"github.com/leadonce/leadonce/store/sqlite"
+	"github.com/leadonce/leadonce/telegram"
+)
+
+// config.go: from flags and environment to a source, a store and a CRM.
+
+type config struct {
+	listen string
+	db     string
+	crm    string
+	source *telegram.Source
+
+	b24Webhook string
+	hookSecret string
+}
+
+// parseConfig refuses what can't work before anything is opened. The secrets come from the environment only: a command line
+// can be read by every user of the machine.
+func parseConfig(args []string, env func(string) string) (config, error) {
+	c := config{b24Webhook: env("B24_WEBHOOK"), hookSecret: env("HOOK_SECRET")}
+	f := flag.NewFlagSet("leadbot", flag.ContinueOnError)
+	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", "")
+	f.StringVar(&c.db, "db", defaultDB, "")
+	f.StringVar(&c.crm, "crm", "", "")
+	tenant := f.String("tenant", "", "")
+	botID := f.Int64("bot-id", 0, "")
+	rest, err := parse(f, args)
+	secrets := env("TELEGRAM_SECRET")
+	switch {
+	case err != nil:
+		return c, err
+	case len(rest) > 0:
+		return c, usagef("unknown command %q", rest[0])
+	case c.crm == "":
+		return c, usagef("-crm is missing: sim, jsonhook:URL or bitrix24")
+	case *botID == 0:
+		return c, usagef("-bot-id is missing: the number before the colon of the bot's token")
+	case strings.Trim(secrets, ", ") == "":
+		return c, usagef("TELEGRAM_SECRET is not set, and without it anybody could send updates: " +
+			"set it to the secret_token that setWebhook was given (1 to 256 of A-Z a-z 0-9 _ -)")
+	}
+	c.source, err = telegram.NewSource(*botID, secrets, &telegram.Options{Tenant: *tenant})
+	if err != nil {
+		return c, usagef("-bot-id or TELEGRAM_SECRET: %v", err)
+	}
+	return c, nil
+}
+
+const defaultDB = "leads.db"
+
+// database is all that leadbot asks of a store.
+type database interface {
+	store.Store
+	store.Reader
+	store.Operator
+	io.Closer
+}
+
+// openDatabase is the one place that knows which databases there are.
+func openDatabase(ctx context.Context, name string) (database, error) {
+	if strings.HasPrefix(name, "postgres://") || strings.HasPrefix(name, "postgresql://") {
+		return nil, usagef("-db: PostgreSQL comes with a later version; give the path of an SQLite file")
+	}
+	st, err := sqlite.Open(ctx, name, nil)
+	if err != nil {
+		return nil, fmt.Errorf("-db: %w", err)
+	}
+	return st, nil
+}
+
+// openExisting is for a person who looks: a mistyped path must not become an empty database.
+func openExisting(ctx context.Context, name string) (database, error) {
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, "://") {
+		return nil, fmt.Errorf("-db: there is no file %s: name the one that leadbot runs on", name)
+	}
+	return openDatabase(ctx, name)
+}
+
+// openCRM returns the adapter, and the simulator if it is that.
+func openCRM(c config, log *slog.Logger) (crm.Adapter, *crmtest.Simulator, error) {
+	url, hook := strings.CutPrefix(c.crm, "jsonhook:")
+	switch {
+	case c.crm == "sim":
+		sim := crmtest.NewSimulator(crmtest.Config{})
+		return sim.Local(), sim, nil
+	case hook:
+		a, err := jsonhook.New(url, &jsonhook.Options{Secret: c.hookSecret})
+		if err != nil {
+			return nil, nil, usagef("-crm or HOOK_SECRET: %v", err)
+		}
+		return a, nil, nil
+	case c.crm == "bitrix24" && c.b24Webhook == "":
+		return nil, nil, usagef("B24_WEBHOOK is not set: the URL of an incoming webhook with the scope crm, " +
+			"https://portal/rest/1/code/")
+	case c.crm == "bitrix24":
+		a, err := bitrix24.New(c.b24Webhook, &bitrix24.Options{Logger: log})
+		if err != nil {
+			return nil, nil, usagef("B24_WEBHOOK: %v", err)
+		}
+		return a, nil, nil
+	}
+	return nil, nil, usagef("-crm: must be sim, jsonhook:URL or bitrix24")
+}

@@ -1,0 +1,147 @@
+// Command leadbot is a bot server to start from: it takes Telegram's updates, makes a lead of each enquiry, and settles from
+// the command line what could not be known. Copy the folder, change rule.go, and it is yours.
+//
+// Try it against a simulated CRM, without an account anywhere:
+//
+//	export TELEGRAM_SECRET=a-long-random-string
+//	go run ./examples/leadbot -crm sim -bot-id 123456
+//
+// and in another terminal, as often as you like, what Telegram would send:
+//
+//	curl -i http://127.0.0.1:8080/telegram \
+//	  -H "X-Telegram-Bot-Api-Secret-Token: a-long-random-string" -H "Content-Type: application/json" \
+//	  -d '{"update_id":1,"message":{"message_id":1,"date":1767225600,"text":"How much is an oil change?",
+//	       "chat":{"id":42,"type":"private"},"from":{"id":42,"is_bot":false,"first_name":"Anna"}}}'
+//	curl http://127.0.0.1:8080/sim/leads
+//
+// There is one lead, however often the first line runs. The simulated CRM lives in memory and forgets its leads with the
+// process; leads.db remembers what was done.
+//
+// For a real bot put it behind a TLS proxy that passes on /telegram only, and call setWebhook with the proxy's URL and the
+// same secret (https://core.telegram.org/bots/api#setwebhook); then -crm jsonhook:URL or -crm bitrix24. On SIGTERM it
+// stops listening, finishes the calls that are under way, and exits 0. "leadbot help" lists the flags and the ops commands.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// main.go: which command, and what its error means for the exit code.
+
+// The exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a command that can't be meant.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, args []string, env func(string) string, out, errOut io.Writer) int {
+	err := dispatch(ctx, args, env, out, errOut)
+	_, misused := errors.AsType[*usageError](err)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(out, help)
+		return exitOK
+	case misused:
+		fmt.Fprintf(errOut, "leadbot: %s\n(leadbot help lists commands and flags)\n", printable(err.Error()))
+		return exitUsage
+	}
+	fmt.Fprintf(errOut, "leadbot: %s\n", printable(err.Error()))
+	return exitFailed
+}
+
+func dispatch(ctx context.Context, args []string, env func(string) string, out, errOut io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "help":
+			return flag.ErrHelp
+		case "ops":
+			return ops(ctx, args[1:], out)
+		}
+	}
+	c, err := parseConfig(args, env)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, c, errOut)
+}
+
+// parse reads flags wherever they stand among the other arguments, and returns those.
+func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
+	fs.SetOutput(io.Discard)
+	for {
+		if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
+			return nil, err
+		} else if err != nil {
+			return nil, usagef("%v", err)
+		}
+		if fs.NArg() == 0 {
+			return rest, nil
+		}
+		rest, args = append(rest, fs.Arg(0)), fs.Args()[1:]
+	}
+}
+
+const help = `leadbot: Telegram enquiries become leads, each exactly once.
+
+  leadbot -crm sim|jsonhook:URL|bitrix24 -bot-id N [flags]
+
+    -listen ADDR    where to listen (default 127.0.0.1:8080)
+    -db FILE        the database, made if there is none (default leads.db)
+    -crm CRM        sim: a simulated CRM in memory, its leads under /sim/leads
+                    jsonhook:URL: POST each lead as JSON to URL
+                    bitrix24: the incoming webhook in B24_WEBHOOK
+    -bot-id N       the number before the colon of the bot's token
+    -tenant NAME    your own name for the account, if one database serves several
+
+  Environment
+    TELEGRAM_SECRET   the secret_token given to setWebhook; several, comma-separated, while it is replaced (required)
+    B24_WEBHOOK       for -crm bitrix24: https://portal/rest/1/code/
+    HOOK_SECRET       for -crm jsonhook: signs the requests (optional)
+
+  Paths
+    POST /telegram    Telegram's updates     GET /healthz   the process is alive
+    GET  /stats       what stands where      GET /readyz    the database can be used
+
+  leadbot ops COMMAND [-db FILE] ...    beside a running leadbot, or without one
+
+    list                     what is unfinished: a table. -state all|STATE,... -kind -tenant -crm-id -older 1h -limit N
+                             -json; -events: parked and quarantined events instead
+    show ID [-fields]        one operation, its updates and its history; -fields: also what is sent to the CRM. -json
+    found ID=CRM_ID ...      the lead is in the CRM, under this id
+    absent ID ...            I looked: it is not in the CRM; send it again
+    cancel ID ...            send nothing more
+    reopen ID ...            try a failed or canceled operation again
+    correct ID=CRM_ID ...    the stored CRM id was mistyped
+    acknowledge ID ...       a conflict of two CRM ids has been seen to
+    retry EVENT ...          plan parked events again
+    restored                 the database came back from a backup: before leadbot runs on it, mark what may have been sent
+
+    All but list and show need -by WHO and -why WHY. ID@VERSION acts only if the operation is still at that version.
+    absent, cancel, reopen, acknowledge and retry take, instead of ids, -all with the filters of list; -all and restored
+    say what they would do and do it only with -yes.
+
+  Exit codes: 0 done, 1 failed (or some were refused), 2 the command makes no sense.
+`

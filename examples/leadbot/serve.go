@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/leadonce/leadonce/dedup"
+)
+
+// serve.go: the server's life: start, work, drain.
+
+// shutdownTime is how long requests under way may take once no new ones are taken.
+const shutdownTime = 15 * time.Second
+
+func serve(ctx context.Context, c config, errOut io.Writer) (err error) {
+	log := slog.New(slog.NewTextHandler(errOut, nil))
+	adapter, sim, err := openCRM(c, log)
+	if err != nil {
+		return err
+	}
+	st, err := openDatabase(ctx, c.db)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	leads, err := dedup.NewProcessor(st, adapter, newRule(adapter), &dedup.Options{
+		Logger: log,
+		OnDone: func(_ context.Context, o dedup.Outcome) {
+			log.Info("in the CRM", "operation", o.OperationID, "kind", o.Kind, "crm_id", o.CRMID)
+		},
+		NeedsPerson: func(_ context.Context, o dedup.Outcome) { // the place to write to somebody
+			log.Warn("needs a person: leadbot ops list", "operation", o.OperationID, "event", o.EventID, "state", o.State)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ready, err := newReadiness(st, c.db)
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", c.listen)
+	if err != nil {
+		return fmt.Errorf("-listen: %w", err)
+	}
+	mux := routes(leads, ready, sim, log)
+	mux.Handle("/telegram", dedup.Middleware(st, c.source, nil)(nil)) // nil: there is no bot behind it; put yours here
+	name, _, _ := strings.Cut(c.crm, ":")                             // a hook's URL may hold a secret
+	log.Info("listening", "url", "http://"+ln.Addr().String(), "crm", name, "db", c.db)
+	return work(ctx, leads, newServer(mux, log), ln, log)
+}
+
+// newServer bounds what a slow or idle client can hold. Telegram gives a request 60 s.
+func newServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       20 * time.Second,
+		WriteTimeout:      40 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// work runs server and processor until ctx ends or one of them fails, and then stops them in this order: nothing new is
+// taken, requests under way are answered, calls to the CRM finish and are recorded.
+func work(ctx context.Context, leads *dedup.Processor, srv *http.Server, ln net.Listener, log *slog.Logger) error {
+	working, stopWork := context.WithCancel(context.Background())
+	defer stopWork()
+	served, drained := make(chan error, 1), make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	go func() { drained <- leads.Run(working) }()
+	var failed error
+	select {
+	case <-ctx.Done():
+		log.Info("stopping: finishing what is under way")
+	case failed = <-served:
+	}
+	grace, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	defer cancel()
+	if err := srv.Shutdown(grace); err != nil {
+		failed = errors.Join(failed, fmt.Errorf("requests were still under way: %w", err), srv.Close())
+	}
+	stopWork()
+	if err := errors.Join(failed, <-drained); err != nil {
+		return err
+	}
+	log.Info("stopped: everything that was accepted is stored")
+	return nil
+}
+
+// readiness tells whether updates can be stored just now.
+type readiness struct {
+	st   database
+	path string
+	file os.FileInfo // as it was opened
+}
+
+func newReadiness(st database, path string) (*readiness, error) {
+	file, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("-db: %w", err)
+	}
+	return &readiness{st: st, path: path, file: file}, nil
+}
+
+// check also finds a file that was moved away or replaced under the running process: it can still be written to, and
+// everything would be gone after a restart.
+func (r *readiness) check(ctx context.Context) error {
+	now, err := os.Stat(r.path)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(r.file, now) {
+		return errors.New("another file has taken the database's place: restart leadbot on the right one")
+	}
+	_, err = r.st.DueKeys(ctx, 1)
+	return err
+}
