@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"time"
 )
 
@@ -122,6 +123,19 @@ type Operator interface {
 	// RetryEvent makes a parked event pending again, with its attempts forgotten. An event that is not parked any more is
 	// left as it is, without an error. by and why are kept as its reason.
 	RetryEvent(ctx context.Context, id int64, by, why string) error
+}
+
+// Transactional stores inside a transaction of the host's own, atomically with the host's rows: nothing is stored if the host
+// rolls back, and only the host's commit makes it durable. Only the event or the deal with its operation is inserted: no
+// shared commit, no lease, no hint before the commit. Both of our stores implement it.
+//
+// tx must be one of the same database and schema. On SQLite an open transaction of the host holds the file: other writers
+// wait for the busy timeout and then fail with ErrUnavailable (the middleware answers 503), so keep it short.
+type Transactional interface {
+	// AcceptTx is Accept inside tx.
+	AcceptTx(ctx context.Context, tx *sql.Tx, e Event) (Receipt, error)
+	// SubmitTx is Submit inside tx.
+	SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (Operation, error)
 }
 
 // Count is how many rows stand in a state, and how long the oldest has.
