@@ -1,6 +1,7 @@
 package crmtest
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -79,10 +80,12 @@ func (h *harness) atOnce(t scope, d crm.Description) {
 		}
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
 	results := make(chan result, 2)
 	for range 2 {
 		a := h.adapter()
-		go func() { results <- h.createWithin(t, a, op, callTime, hold) }()
+		go func() { results <- h.createWithin(t, ctx, a, op, hold) }()
 	}
 	var ids []string
 	for range 2 {

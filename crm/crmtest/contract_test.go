@@ -101,6 +101,17 @@ func TestContractPassesARightAdapter(t *testing.T) {
 	t.Run("whose look-up lags and says so", func(t *testing.T) {
 		Contract(t, subject(Config{LookupLag: 100 * time.Millisecond}, nil))
 	})
+	t.Run("that reads something after it has created", func(t *testing.T) {
+		Contract(t, subject(Config{}, func(_ string, a *Client) crm.Adapter {
+			return wrong{Client: a, create: func(ctx context.Context, op crm.Op, l crm.Lead) (string, error) {
+				id, err := a.CreateLead(ctx, op, l)
+				if err == nil && a.Check(ctx) != nil {
+					err = errors.New("made, and not confirmed")
+				}
+				return id, err
+			}}
+		}))
+	})
 	t.Run("that uses one address for everything", func(t *testing.T) {
 		s := subject(Config{}, func(base string, _ *Client) crm.Adapter { return rpc{base: base} })
 		s.CRM = rpcServer(s.CRM)

@@ -45,7 +45,7 @@ func TestFaults(t *testing.T) {
 		t.Run(c.name+" is "+c.outcome.String(), func(t *testing.T) {
 			everyWay(t, crmtest.Config{}, func(t *testing.T, s *crmtest.Simulator, a *crmtest.Client) {
 				s.Next(1, c.fault)
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				if c.fault.Delay == 0 && c.fault.Kind != crmtest.Hang {
 					ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 				}

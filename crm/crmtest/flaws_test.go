@@ -54,7 +54,7 @@ func creatingFlaws() []flaw {
 		{name: "retries what is slow", fails: []string{"when the CRM is slow" + onceAfter},
 			wrap: func(_ string, a *Client) crm.Adapter {
 				return wrong{Client: a, create: func(ctx context.Context, op crm.Op, l crm.Lead) (string, error) {
-					impatient, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+					impatient, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 					defer cancel()
 					if id, err := a.CreateLead(impatient, op, l); err == nil {
 						return id, nil
@@ -82,7 +82,7 @@ func creatingFlaws() []flaw {
 		{name: "takes a lost reply for a failure", only: true, fails: []string{
 			"when the reply is lost" + absentAfter, "when the answer is reset midway" + absentAfter,
 			"when the answer ends too early" + absentAfter, "when a page of HTML comes back with 201" + absentAfter,
-			"when a connection is lost on reuse" + absentAfter, "a hanging CRM is left at the deadline",
+			"when a connection is lost on reuse" + absentAfter, "a hanging CRM is left when the context ends",
 			"when a bare 500 comes back" + absentAfter, "when a bare 502 comes back" + absentAfter,
 			"when a bare 503 comes back" + absentAfter, "when a bare 504 comes back" + absentAfter}, // their pages are no JSON
 			wrap: judged(func(status int, b []byte, id string, err error) (string, error) {
@@ -115,7 +115,7 @@ func creatingFlaws() []flaw {
 				return raw{client: &http.Client{Transport: &http.Transport{}}, header: map[string]string{"X-Idempotency-Key": "{key}"}}
 			})},
 		{name: "ignores the context", only: true, fails: []string{
-			"a hanging CRM is left at the deadline", "an ended context sends nothing"},
+			"a hanging CRM is left when the context ends", "an ended context sends nothing"},
 			wrap: func(_ string, a *Client) crm.Adapter {
 				return wrong{Client: a, create: func(ctx context.Context, op crm.Op, l crm.Lead) (string, error) {
 					return a.CreateLead(context.WithoutCancel(ctx), op, l)
@@ -228,6 +228,16 @@ func repeatingFlaws() []flaw {
 			wrap: onConflict(func(string) (string, error) { return "", errors.New("conflict") })},
 		{name: "declares what the CRM does not keep", only: true, fails: []string{repeat, atOnce},
 			wrap: describing(func(d *crm.Description) { d.Create = crm.Guarantee{Kind: crm.Upsert} })},
+		{name: "declares what the CRM does not keep, and makes ids up", fails: []string{repeat, atOnce},
+			wrap: func(_ string, a *Client) crm.Adapter {
+				return wrong{
+					Client: a, desc: func() crm.Description { return crm.Description{Create: crm.Guarantee{Kind: crm.UniqueID}} },
+					create: func(ctx context.Context, op crm.Op, l crm.Lead) (string, error) {
+						_, err := a.CreateLead(ctx, op, l)
+						return op.ID, err
+					},
+				}
+			}},
 		{name: "sends op.ID as the key", conf: keyed, only: true, fails: []string{"the key that is sent is op.Key"},
 			wrap: func(_ string, a *Client) crm.Adapter {
 				return wrong{Client: a, create: func(ctx context.Context, op crm.Op, l crm.Lead) (string, error) {
@@ -276,7 +286,7 @@ func otherFlaws() []flaw {
 				}
 				return ids, err
 			})},
-		{name: "looks up without a deadline", fails: []string{"a look-up is left at its deadline"}, only: true,
+		{name: "looks up without a deadline", fails: []string{"a look-up is left when its context ends"}, only: true,
 			wrap: finding(func(a *Client, ctx context.Context, op crm.Op) ([]string, error) {
 				return a.FindLead(context.WithoutCancel(ctx), op)
 			})},

@@ -20,9 +20,8 @@ import (
 // harness.go: calls an adapter through the proxy, and tells which of its requests create.
 
 const (
-	callTime = 5 * time.Second        // for a call that is not about deadlines
-	shortDue = 250 * time.Millisecond // for one that is
-	grace    = 2 * time.Second        // how much later than its deadline a call may return
+	callTime = 5 * time.Second // the deadline of every call
+	grace    = 2 * time.Second // how much later than the end of its context a call may return
 	redirect = "/crmtest-redirected"
 )
 
@@ -88,13 +87,13 @@ func (h *harness) adapter() crm.Adapter { return h.subject.Adapter(h.base) }
 // create calls CreateLead while m happens to the first creating request.
 func (h *harness) create(t scope, a crm.Adapter, op crm.Op, m *mishap) result {
 	t.Helper()
-	return h.createWithin(t, a, op, callTime, h.first(op, m))
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	return h.createWithin(t, ctx, a, op, h.first(op, m))
 }
 
-func (h *harness) createWithin(t scope, a crm.Adapter, op crm.Op, limit time.Duration, s script) result {
+func (h *harness) createWithin(t scope, ctx context.Context, a crm.Adapter, op crm.Op, s script) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
 	r := h.call(t, ctx, op.ID, s, func(ctx context.Context) (string, error) {
 		return a.CreateLead(ctx, op, h.subject.Lead)
 	})

@@ -203,8 +203,10 @@ func truncating() *mishap {
 	}}
 }
 
-func hanging(forward bool) *mishap {
-	return &mishap{"the CRM hangs", forward, func(p *proxy, _ http.ResponseWriter, r *http.Request, _ *exchange) {
+// hanging calls once when the CRM has acted, and never answers.
+func hanging(once func()) *mishap {
+	return &mishap{"the CRM hangs", true, func(p *proxy, _ http.ResponseWriter, r *http.Request, _ *exchange) {
+		once()
 		select {
 		case <-r.Context().Done():
 		case <-p.hanging():
