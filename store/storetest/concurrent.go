@@ -209,7 +209,7 @@ func (c *chaos) report(st Backend, r store.Report) error {
 func (c *chaos) recover(st Backend, r *rand.Rand, _ string) error {
 	if c.b.Advance != nil && r.IntN(3) == 0 {
 		c.clock.Lock()
-		c.b.Advance(time.Duration(r.IntN(int(3 * lease))))
+		c.b.Advance(time.Duration(r.Int64N(int64(3 * lease))))
 		c.clock.Unlock()
 	}
 	ops, err := st.Attention(c.b.ctx, 3, true)
