@@ -29,6 +29,7 @@ type conn struct {
 
 type stmt struct {
 	*sqlx.Stmt
+	text  string // with places
 	names []string
 }
 
@@ -56,11 +57,10 @@ func (c *conn) prepare(query string, arg any) (*stmt, error) {
 	if s, ok := c.stmts[query]; ok {
 		return s, nil
 	}
-	s := &stmt{}
-	placed := query
+	s := &stmt{text: query}
 	if arg != nil {
 		var err error
-		if placed, _, err = sqlx.Named(query, arg); err != nil {
+		if s.text, _, err = sqlx.Named(query, arg); err != nil {
 			return nil, err
 		}
 		for _, m := range regexp.MustCompile(`:([a-z_]+)`).FindAllStringSubmatch(query, -1) {
@@ -68,7 +68,7 @@ func (c *conn) prepare(query string, arg any) (*stmt, error) {
 		}
 	}
 	var err error
-	if s.Stmt, err = c.c.PreparexContext(context.Background(), placed); err != nil {
+	if s.Stmt, err = c.c.PreparexContext(context.Background(), s.text); err != nil {
 		return nil, err
 	}
 	c.stmts[query] = s

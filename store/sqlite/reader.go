@@ -181,7 +181,7 @@ func eventsBy(f store.EventFilter) string {
 			select * from leadonce_events where update_id = :update_id and id > :after order by id`
 	case only(store.EventState.Unplanned):
 		return `
-			select * from leadonce_events where ended_at = 0 and id > :after order by id`
+			select * from leadonce_events where ended_at = 0 and +id > :after order by +id` // +: not by the table's own order
 	case only(held):
 		return `
 			select * from leadonce_events where state in ('parked', 'quarantined') and id > :after order by id`

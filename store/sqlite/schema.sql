@@ -130,7 +130,7 @@ create index leadonce_operations_unfinished on leadonce_operations (state, creat
   where state in ('pending', 'sending', 'uncertain', 'needs_reconciliation', 'failed') and broken = 0;
 create index leadonce_operations_canceled on leadonce_operations (seq) where state = 'canceled';
 create index leadonce_operations_ended on leadonce_operations (ended_at, state) where ended_at > 0;
-create index leadonce_operations_conflict on leadonce_operations (created_at) where conflict_id <> '';
+create index leadonce_operations_conflict on leadonce_operations (seq, created_at, failures) where conflict_id <> '';
 create index leadonce_operations_broken on leadonce_operations (seq) where broken = 1;
 create index leadonce_operations_deal on leadonce_operations (deal_id) where deal_id <> '';
 create index leadonce_operations_contact on leadonce_operations (contact_key) where contact_key <> '';
