@@ -70,7 +70,8 @@ type Store interface {
 	Stats(ctx context.Context) (Stats, error)
 
 	// Subscribe calls f, quickly and in any goroutine, when work may have become due through this handle (and through other
-	// processes, where the database can tell): a hint, which may be missing or wrong. f must not block. cancel ends it.
+	// processes, where the database can tell): a hint, which may be missing or wrong. f should not block; one that blocks or
+	// panics loses hints of its own and holds up nobody else. cancel ends it.
 	Subscribe(f func(Hint)) (cancel func())
 }
 
