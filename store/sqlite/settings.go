@@ -103,5 +103,21 @@ func checkSettings(c *conn) error {
 	case dirty != 0:
 		return errors.New("read_uncommitted is on: open it without cache=shared and read_uncommitted")
 	}
-	return nil
+	return writable(c)
+}
+
+// writable finds out whether c can write. Somebody else's lock is no answer, and not for long.
+func writable(c *conn) error {
+	_, err := c.exec("begin immediate", nil)
+	switch {
+	case isBusy(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	// On a read-only database "begin immediate" begins a reading.
+	_, err = c.exec(`
+		delete from leadonce_meta where name = ''`, nil)
+	_, end := c.exec("rollback", nil)
+	return errors.Join(err, end)
 }

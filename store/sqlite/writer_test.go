@@ -215,14 +215,11 @@ func TestSharedCommit(t *testing.T) {
 	})
 }
 
-// inWriter runs f beside the writer's goroutine, which waits meanwhile.
+// inWriter runs f in place of the writer's goroutine, which waits for requests: there must be none.
 func inWriter(t testing.TB, s *Store, f func(*writer)) {
 	t.Helper()
-	s.writer.do(background, true, func(c *conn) error {
-		if _, err := c.exec("rollback", nil); err != nil { // f begins its own
-			t.Error(err)
-		}
-		f(s.writer)
-		return nil
-	})
+	if err := s.writer.do(background, true, func(*conn) error { return nil }); err != nil {
+		t.Log(err)
+	}
+	f(s.writer)
 }
