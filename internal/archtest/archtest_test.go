@@ -40,6 +40,7 @@ var rules = []rule{
 		[]string{"…/store/…", "…/crm/…"}},
 	{"internal/ids", nil, "a leaf", nil},
 	{"internal/backoff", nil, "a leaf", nil},
+	{"internal/pgtest", []string{"github.com/lib/pq"}, "a leaf", nil},
 	{"internal/archtest", nil, "a leaf", nil},
 	{"examples/quickstart", []string{"…/…"}, "wiring", []string{"…/…"}},
 	{"examples/leadbot", []string{"…/…"}, "wiring", []string{"…/…"}},
