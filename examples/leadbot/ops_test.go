@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/leadonce/leadonce/store"
@@ -333,28 +335,27 @@ func TestAcknowledge(t *testing.T) {
 func TestStaleBetweenReadingAndActing(t *testing.T) {
 	_, st := book(t)
 	id := submitted(t, st)
-	moving := &movesOn{Store: st, id: id}
-	c := &opsCommand{name: "cancel", args: []string{id}, by: "boris", why: "w", st: moving, out: t.Output()}
+	c := &opsCommand{name: "cancel", args: []string{id}, by: "boris", why: "w", st: &movesOn{Store: st}, out: t.Output()}
 	if err := c.settle(t.Context()); err == nil || c.refused != 1 {
 		t.Fatalf("%v, %d refused", err, c.refused)
 	}
-	if op, _ := st.Operation(t.Context(), id); op.State != store.Done {
-		t.Fatal(op.State)
+	if op, _ := st.Operation(t.Context(), id); op.State != store.NeedsReconciliation {
+		t.Fatalf("%s, though what was canceled is not what had been looked at", op.State)
 	}
 }
 
-// movesOn lets an operation become done right after it was looked at.
+// movesOn lets somebody else decide right after an operation was looked at.
 type movesOn struct {
 	*sqlite.Store
-	id string
+	once sync.Once
 }
 
-func (m *movesOn) Operation(ctx context.Context, id string) (store.Operation, error) {
-	op, err := m.Store.Operation(ctx, id)
-	_, e := m.Advance(ctx, store.Report{ID: m.id, On: store.Confirmed, CRMID: "77"})
-	if e != nil {
-		return op, e
-	}
+func (m *movesOn) Operation(ctx context.Context, id string) (op store.Operation, err error) {
+	op, err = m.Store.Operation(ctx, id)
+	m.once.Do(func() {
+		_, e := m.Advance(ctx, store.Report{ID: id, Version: op.Version, On: store.Restored, By: "somebody else", Why: "w"})
+		err = errors.Join(err, e)
+	})
 	return op, err
 }
 
