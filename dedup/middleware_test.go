@@ -424,6 +424,17 @@ func TestMiddlewareOddSources(t *testing.T) {
 			}
 			return nil // an error of body's is not for a source to forgive
 		}}
+	t.Run("a source that takes an unreadable body for a forged one does not hide why", func(t *testing.T) {
+		d := openDoor(t, told{authenticate: func(_ *http.Request, body func() ([]byte, error)) error {
+			if _, err := body(); err != nil {
+				return dedup.ErrUnauthentic
+			}
+			return nil
+		}}, nil, dedup.MiddlewareOptions{MaxBody: 10})
+		if w := d.post("longer than that"); w.Code != 413 {
+			t.Errorf("answered %d", w.Code)
+		}
+	})
 	for body, want := range map[string]int{"it is signed": 200, "it is not": 401, strings.Repeat("x", 2000) + "signed": 413} {
 		t.Run(fmt.Sprintf("a source that signs the body: %.12s", body), func(t *testing.T) {
 			d := openDoor(t, signed, nil, dedup.MiddlewareOptions{MaxBody: 1000})
