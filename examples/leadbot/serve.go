@@ -94,7 +94,7 @@ func work(ctx context.Context, leads *dedup.Processor, srv *http.Server, ln net.
 	if err := errors.Join(failed, <-drained); err != nil {
 		return err
 	}
-	log.Info("stopped: everything that was accepted is stored")
+	log.Info("stopped: drained")
 	return nil
 }
 
