@@ -42,8 +42,9 @@ type Cluster struct {
 	Version Version
 
 	*place
-	port int
-	dbs  atomic.Int64
+	port   int
+	shared bool // by all tests of the binary
+	dbs    atomic.Int64
 
 	mu sync.Mutex
 	pr *process // nil: stopped
@@ -223,7 +224,7 @@ func (c *Cluster) Set(name, value string) error {
 		if _, err := db.ExecContext(ctx, `select pg_reload_conf()`); err != nil {
 			return err
 		}
-		return c.until(ctx, func() (done bool, err error) {
+		return until(ctx, func() (done bool, err error) {
 			err = c.admin(func(ctx context.Context, fresh *sql.DB) error {
 				return fresh.QueryRowContext(ctx, `select pg_conf_load_time() > $1`, before).Scan(&done)
 			})
@@ -244,7 +245,7 @@ func (c *Cluster) DSN(t testing.TB) string {
 	if err := c.exec(`create database ` + name); err != nil {
 		t.Fatalf("pgtest: create a database: %v; the server's log:\n%s", err, c.logTail(from))
 	}
-	if c == shared.c { // a private cluster shows its log itself, and goes as a whole
+	if c.shared { // a private cluster shows its log itself, and goes as a whole
 		t.Cleanup(func() {
 			if t.Failed() {
 				t.Logf("the shared server's log since this test began:\n%s", c.logTail(from))
@@ -256,6 +257,9 @@ func (c *Cluster) DSN(t testing.TB) string {
 	}
 	return c.url(name)
 }
+
+// Log returns the end of the server's log.
+func (c *Cluster) Log() string { return c.logTail(0) }
 
 // Port is the loopback port of the server: the same over its whole life.
 func (c *Cluster) Port() int { return c.port }
@@ -287,7 +291,7 @@ func (c *Cluster) admin(f func(context.Context, *sql.DB) error) error {
 }
 
 // until polls.
-func (c *Cluster) until(ctx context.Context, done func() (bool, error)) error {
+func until(ctx context.Context, done func() (bool, error)) error {
 	for {
 		if ok, err := done(); ok || err != nil {
 			return err

@@ -23,7 +23,11 @@ var shared struct {
 // to the server itself (settings, restarts, killed backends) is done to a cluster of its own: see [Start].
 func DSN(t testing.TB) string {
 	t.Helper()
-	shared.once.Do(func() { shared.c, shared.err = start(nil) })
+	shared.once.Do(func() {
+		if shared.c, shared.err = start(nil); shared.err == nil {
+			shared.c.shared = true
+		}
+	})
 	if shared.err != nil {
 		unavailable(t, shared.err)
 	}

@@ -3,6 +3,7 @@ package pgtest
 // place.go: a temporary directory and the server process in it, both gone when the test process is.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ if [ -n "$pid" ] && kill -"$sig" "$pid"; then
 	while kill -0 "$pid" && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
 	kill -KILL "$pid"
 fi
-rm -rf "$dir" || { sleep 1; rm -rf "$dir"; }
+until rm -rf "$dir" || [ $n -ge 200 ]; do sleep 0.1; n=$((n + 1)); done
 `
 
 // place is a directory that belongs to the account its server runs under.
@@ -116,13 +117,31 @@ func (p *place) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command to its end; its output is in the error.
+// run runs a command to its end; its output is in the error. Like a server it does not outlive the test process.
 func (p *place) run(name string, args ...string) error {
-	out, err := p.command(name, args...).CombinedOutput()
+	var out bytes.Buffer
+	cmd := p.command(name, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Start()
+	if err == nil {
+		p.watch(cmd)
+		err = cmd.Wait()
+		p.watch(nil)
+	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(name), err, out)
+		return fmt.Errorf("%s: %w: %s", filepath.Base(name), err, out.String())
 	}
 	return nil
+}
+
+// watch tells the guard what runs in the place now. A guard that cannot be told is gone, and the place with it: what runs there
+// notices.
+func (p *place) watch(cmd *exec.Cmd) {
+	if cmd == nil {
+		io.WriteString(p.tell, "\n")
+		return
+	}
+	io.WriteString(p.tell, strconv.Itoa(cmd.Process.Pid)+"\n")
 }
 
 // process is a running server.
@@ -146,11 +165,11 @@ func (p *place) launch(name string, args ...string) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	io.WriteString(p.tell, strconv.Itoa(cmd.Process.Pid)+"\n") // a guard that is gone has removed the place: that is seen soon
+	p.watch(cmd)
 	pr := &process{cmd, make(chan struct{})}
 	go func() {
 		cmd.Wait() // how it ended is in the log
-		io.WriteString(p.tell, "\n")
+		p.watch(nil)
 		close(pr.exited)
 	}()
 	return pr, nil
