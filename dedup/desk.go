@@ -76,7 +76,7 @@ func (d *Desk) Restored(ctx context.Context, by, why string) (n int, err error) 
 		store.Failed, store.Canceled}, Limit: 1000}
 	for {
 		ops, err := r.Operations(ctx, f)
-		if err != nil && !corruptOnly(err) {
+		if err != nil && !store.OnlyCorrupt(err) {
 			return n, fmt.Errorf("dedup: restored: %w", err)
 		}
 		for _, op := range ops {

@@ -231,7 +231,7 @@ func (d *draft) open(ev store.EventRow, e Enquiry, x Open) (do func(), reason st
 	case !d.pol.supports(crm.KindNote):
 		return nil, "its deal is open, and the adapter has no notes", nil
 	}
-	return d.note(ev, last, noteText(e), 0)
+	return d.note(ev, last, e.Summary(), 0)
 }
 
 func (d *draft) newDeal(ev store.EventRow, key string, host bool, gen int, fields []byte) {

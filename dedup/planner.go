@@ -146,27 +146,11 @@ func (p *Processor) onlyCorrupt(call string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if !corruptOnly(err) {
+	if !store.OnlyCorrupt(err) {
 		return err
 	}
 	p.storeFailed(call, err)
 	return nil
-}
-
-func corruptOnly(err error) bool {
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range j.Unwrap() {
-			if !corruptOnly(e) {
-				return false
-			}
-		}
-		return true
-	}
-	if _, ok := err.(*store.CorruptError); ok {
-		return true
-	}
-	inner := errors.Unwrap(err)
-	return inner != nil && corruptOnly(inner)
 }
 
 // keyQueue hands out ordering keys so that one key is planned by one goroutine of this process at a time.

@@ -226,7 +226,9 @@ func TestLostReply(t *testing.T) {
 			a := deafAdapter{b.sim.Local(), block}
 			b.accept(event(7, 1, "please call me"))
 			b.runFor(b.processor(a, trust), 3*time.Hour)
-			b.only(store.NeedsReconciliation)
+			if op := b.only(store.NeedsReconciliation); op.Attempts != 1 {
+				t.Fatalf("%d attempts", op.Attempts)
+			}
 			close(block)
 			synctest.Wait()
 		})

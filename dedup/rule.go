@@ -136,20 +136,27 @@ func (r *leadRule) Decide(e Enquiry, h History) (Decision, error) {
 	}
 	for i := len(h.Deals) - 1; i >= 0 && r.within > 0; i-- {
 		if d := h.Deals[i]; d.Continuable() && h.Now.Sub(d.LastActivity) <= r.within {
-			return Decision{Effects: []Effect{Note{DealID: d.ID, Text: noteText(e)}}}, nil
+			return Decision{Effects: []Effect{Note{DealID: d.ID, Text: e.Summary()}}}, nil
 		}
 	}
 	return Decision{Effects: []Effect{Open{Lead: lead}}}, nil
 }
 
-// noteText is what a continued enquiry adds: the text, a phone, what is attached.
-func noteText(e Enquiry) string {
+// Summary puts an enquiry into words: the text, a phone, what is attached or where it is, and for one without any of these
+// what it was. It is what a note says, and a fit Text for a lead that must not be empty.
+func (e Enquiry) Summary() string {
 	var b []string
 	if e.Text != "" {
 		b = append(b, e.Text)
 	}
 	if e.Phone != "" {
 		b = append(b, e.Phone)
+	}
+	if e.Location != "" {
+		b = append(b, "["+e.Location+"]")
+	}
+	if e.Data != "" && e.Data != e.Text {
+		b = append(b, e.Data)
 	}
 	for _, f := range e.Files {
 		b = append(b, strings.TrimSpace(fmt.Sprintf("[%s] %s", f.Kind, f.Name)))

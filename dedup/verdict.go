@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/leadonce/leadonce/crm"
@@ -146,13 +147,19 @@ func scrub(err error) string {
 		text = strings.ReplaceAll(text, fmt.Sprintf("%q", u.URL), "[url]")
 		text = strings.ReplaceAll(text, u.URL, "[url]")
 	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) { // escape sequences, bidirectional overrides
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "�"))
 	words := strings.Fields(text)
 	for i, w := range words {
 		if at := strings.Index(w, "://"); at >= 0 {
 			words[i] = "[url]"
 		}
 	}
-	text = strings.ToValidUTF8(strings.Join(words, " "), "�")
+	text = strings.Join(words, " ")
 	if len(text) > maxReason {
 		cut := maxReason
 		for !utf8.RuneStart(text[cut]) {

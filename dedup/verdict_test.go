@@ -163,6 +163,9 @@ func TestScrub(t *testing.T) {
 	if s := scrub(errors.New(strings.Repeat("я", 1000) + "\xff\x00")); len(s) > maxReason+5 || strings.ContainsRune(s, 0) {
 		t.Errorf("%d bytes", len(s))
 	}
+	if s := scrub(errors.New("a\x1b[2Jb\u202ec\nd")); s != "a [2Jb c d" {
+		t.Errorf("%q", s)
+	}
 	if scrub(nil) != "" {
 		t.Error("nil has a text")
 	}

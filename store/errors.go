@@ -66,3 +66,23 @@ func (e *CorruptError) Error() string {
 
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
+
+// OnlyCorrupt reports whether err is made of nothing but CorruptErrors: the rows that came with it are good, and the broken
+// ones have been set aside. It is false for nil.
+func OnlyCorrupt(err error) bool {
+	switch e := err.(type) {
+	case nil:
+		return false
+	case *CorruptError:
+		return true
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			if !OnlyCorrupt(inner) {
+				return false
+			}
+		}
+		return true
+	default:
+		return OnlyCorrupt(errors.Unwrap(err))
+	}
+}
