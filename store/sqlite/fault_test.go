@@ -31,7 +31,8 @@ func TestFullStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leads.db")
 	s := reopen(t, path, &Options{MaxPages: 200})
 	n, err := fill(t, s)
-	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "MaxPages") {
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "no space") ||
+		!strings.Contains(err.Error(), "MaxPages") {
 		t.Fatalf("got %v", err)
 	}
 	t.Run("what fits beside a member that does not is kept", func(t *testing.T) {

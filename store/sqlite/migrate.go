@@ -29,7 +29,8 @@ func schemaSum() string {
 // Schema returns the SQL that makes the tables, for a database that is handed to New. It is to be run once, in a
 // transaction.
 func Schema() string {
-	return schemaText() + "\ninsert into leadonce_meta (name, value) values ('schema', '" + schemaVersion + "/" + schemaSum() + "');\n"
+	return schemaText() + fmt.Sprintf("\ninsert into leadonce_meta (name, value) values ('schema', '%s/%s');\n",
+		schemaVersion, schemaSum())
 }
 
 // prepareFile puts the file into WAL mode and makes the tables if there are none. Another process may be doing the same.

@@ -18,11 +18,9 @@ import (
 // open_test.go: paths, settings, and the schema.
 
 func TestOpenTakesAnyPath(t *testing.T) {
-	names := []string{"leads.db", "with space.db", "заявки.db", "a%41b.db", "c#d.db", "e&f=g.db", "h;i'j.db", "semi:colon.db", "$x@y.db"}
+	names := []string{"leads.db", "with space.db", "заявки.db", "a%41b.db", "c#d.db", "e&f=g.db", "h;i'j.db", "$x@y.db"}
 	if runtime.GOOS != "windows" {
-		names = append(names, "what?.db", `back\slash.db`, "q?mode=ro.db", `"quoted".db`)
-	} else {
-		names = append(names[:7], names[8:]...)
+		names = append(names, "a:b.db", "what?.db", `back\slash.db`, "q?mode=ro.db", `"quoted".db`)
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +285,8 @@ func TestLockedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Accept(background, event("1", "k")); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "locked") {
+	_, err = s.Accept(background, event("1", "k"))
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "locked") {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := s.DueKeys(background, 1); err != nil {

@@ -83,6 +83,7 @@ func work(s *Store, owner string, say func(string, ...any)) error {
 			}
 		}
 	}
+	var held []store.Operation // claimed one round before it is confirmed: nobody else may get it meanwhile
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if err := plan(s, say); err != nil {
 			return err
@@ -93,10 +94,13 @@ func work(s *Store, owner string, say func(string, ...any)) error {
 		}
 		for _, o := range ops {
 			say("claimed %s", o.ID)
+		}
+		for _, o := range held {
 			if _, err := s.Advance(background, store.Report{ID: o.ID, On: store.Confirmed, CRMID: "crm-" + o.ID}); err != nil {
 				return err
 			}
 		}
+		held = ops
 		st, err := s.Stats(background)
 		if err != nil {
 			return err

@@ -34,8 +34,9 @@ func reopen(t testing.TB, path string, o *Options) *Store {
 // event returns an event with the update id.
 func event(update, key string) store.Event {
 	return store.Event{
-		Source: "telegram", Bot: "7", UpdateID: update, Hash: "h" + update, Kind: "message", OrderingKey: key, ContactKey: "c:" + key,
-		ContentID: "m" + update, DealKey: "m" + update, Payload: []byte(`{"update_id":` + update + `}`), Enquiry: []byte(`{}`),
+		Source: "telegram", Bot: "7", UpdateID: update, Hash: "h" + update, Kind: "message",
+		OrderingKey: key, ContactKey: "c:" + key, ContentID: "m" + update, DealKey: "m" + update,
+		Payload: []byte(`{"update_id":` + update + `}`), Enquiry: []byte(`{}`),
 		Fingerprints: []store.Fingerprint{{Version: 1, Sum: "f" + update}},
 	}
 }

@@ -237,12 +237,11 @@ func Drop(o store.Operation, isCreate bool, why string, now time.Time) (Move, er
 // CreateCanceled is why an operation was dropped that waited for a create.
 const CreateCanceled = "its create was canceled"
 
-// ApplyEdit returns o with other fields. The error wraps store.ErrInvalid if o may be in the CRM, or once was readable and is
-// erased.
+// ApplyEdit returns o with other fields. The error wraps store.ErrInvalid if o may be in the CRM, or its fields were erased.
 func ApplyEdit(o store.Operation, e store.Edit, now time.Time) (store.Operation, error) {
 	if (o.State != store.Pending && o.State != store.Failed) || o.Doubt || o.Fields == nil {
-		return o, fmt.Errorf("%w: Edit of operation %s, which is %s: only the fields of what is certainly not in the CRM change",
-			store.ErrInvalid, o.ID, o.State)
+		return o, fmt.Errorf("%w: Edit of operation %s, which is %s: only what is certainly not in the CRM, and was not erased, "+
+			"can be edited", store.ErrInvalid, o.ID, o.State)
 	}
 	checked, err := NewOperation(store.Operation{ID: o.ID, Kind: o.Kind, Fields: e.Fields}, false, now)
 	if err != nil {
