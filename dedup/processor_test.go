@@ -793,3 +793,41 @@ func TestNewProcessorRefuses(t *testing.T) {
 		}
 	})
 }
+
+// slowClaims commits a claim and tells of it much later, as a frozen machine does.
+type slowClaims struct {
+	store.Store
+	n     atomic.Int64
+	delay time.Duration
+}
+
+func (s *slowClaims) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation, error) {
+	p.Claim = nil
+	return s.Store.CommitPlan(ctx, p)
+}
+
+func (s *slowClaims) Claim(ctx context.Context, c store.Claim) ([]store.Operation, error) {
+	ops, err := s.Store.Claim(ctx, c)
+	if len(ops) > 0 && s.n.Add(1) == 1 {
+		time.Sleep(s.delay)
+	}
+	return ops, err
+}
+
+func TestLeaseIsCheckedRightBeforeTheCall(t *testing.T) {
+	for delay, sent := range map[time.Duration]bool{30 * time.Second: true, 40 * time.Second: false} {
+		t.Run(fmt.Sprintf("%v after a claim of a minute the call is made: %v", delay, sent), func(t *testing.T) {
+			virtual(t, none, func(b *bed) {
+				b.accept(event(7, 1, "please call me"))
+				stop := b.run(b.processorOn(&slowClaims{Store: b.st, delay: delay}, nil, dedup.OnePerMessage(lead)))
+				time.Sleep(10 * time.Minute)
+				stop()
+				op := b.only(store.Done)
+				b.creates(1)
+				if gaveBack := len(b.trail(op.ID)) > 0; gaveBack == sent {
+					t.Fatalf("trail %v", b.trail(op.ID))
+				}
+			})
+		})
+	}
+}
