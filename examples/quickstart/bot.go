@@ -24,19 +24,19 @@ const (
 	secret = "quickstart-secret_0123456789abcdef" // what setWebhook was given as secret_token
 )
 
-// lease is how long an operation belongs to a process that may have died. It and the times below are as short as they may
-// be, so that you need not wait; the defaults (20 s for a call, a lease of 60 s, 2 min of quiet) suit a CRM on the other
-// side of the internet.
-const lease = 8 * time.Second
+// lease is how long an operation belongs to a process that may have died. It and the times below are about as short as they
+// may be, so that you need not wait; the defaults (20 s for a call, a lease of 60 s, 2 min of quiet) suit a CRM on the
+// other side of the internet.
+const lease = 12 * time.Second
 
 func processorOptions(log *slog.Logger) *dedup.Options {
 	return &dedup.Options{
-		CallTimeout: 2 * time.Second,
+		CallTimeout: 5 * time.Second,
 		Lease:       lease,
 		QuietPeriod: 500 * time.Millisecond,
 		BackoffMin:  100 * time.Millisecond,
 		BackoffMax:  time.Second,
-		Poll:        100 * time.Millisecond,
+		Poll:        250 * time.Millisecond,
 		Logger:      log,
 	}
 }
@@ -146,7 +146,7 @@ type impatient struct{ *crmtest.Client }
 
 func (a impatient) CreateLead(ctx context.Context, op crm.Op, l crm.Lead) (string, error) {
 	id, err := a.Client.CreateLead(ctx, op, l)
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		return a.Client.CreateLead(ctx, op, l)
 	}
 	return id, nil

@@ -29,8 +29,8 @@ import (
 
 // main.go: the flags, the run, and how it ends.
 
-// patience is how long one scenario may take. The longest wait for a dead process's lease to end, about 9 s.
-const patience = 40 * time.Second
+// patience is how long one scenario may take. The longest wait for a dead process's lease to end, about 13 s.
+const patience = 50 * time.Second
 
 func main() {
 	if config, ok := os.LookupEnv(childEnv); ok {
@@ -79,7 +79,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 // errVerdict: some scenario came out otherwise than expected; the table says which.
 var errVerdict = errors.New("a scenario failed")
 
-// play runs all scenarios at once, each in a world of its own, and prints each as soon as those above it are there.
+// play runs the scenarios with a crash all at once, since they mostly wait, and the others one by one beside them; it prints
+// each as soon as those above it are there.
 func play(ctx context.Context, s settings, out, errs io.Writer) error {
 	dbs, err := newDatabases(s.db, s.keep)
 	if err != nil {
@@ -94,13 +95,25 @@ func play(ctx context.Context, s settings, out, errs io.Writer) error {
 
 	results := make([]result, len(all))
 	ready := make([]chan struct{}, len(all))
-	var wg sync.WaitGroup
-	for i, sc := range all {
+	for i := range all {
 		ready[i] = make(chan struct{})
-		wg.Go(func() {
-			defer close(ready[i])
-			results[i] = playOne(ctx, sc, dbs, s, log)
-		})
+	}
+	one := func(i int) {
+		defer close(ready[i])
+		results[i] = playOne(ctx, all[i], dbs, s, log)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i, sc := range all {
+			if !sc.crash {
+				one(i)
+			}
+		}
+	})
+	for i, sc := range all {
+		if sc.crash {
+			wg.Go(func() { one(i) })
+		}
 	}
 	t := &table{out: out}
 	for i, sc := range all {

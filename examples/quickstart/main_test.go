@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,6 +87,31 @@ func TestQuickstart(t *testing.T) {
 	t.Run("an unknown flag is exit code 2", func(t *testing.T) {
 		if code, _, _ := start(t.Context(), "-nosuch"); code != 2 {
 			t.Fatalf("exit code %d", code)
+		}
+	})
+}
+
+func TestChild(t *testing.T) {
+	config := func(c childConfig) string {
+		b, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	t.Run("a child whose parent is gone ends by itself", func(t *testing.T) {
+		var out, errs bytes.Buffer
+		c := childConfig{Database: filepath.Join(t.TempDir(), "leads.db"), Bot: botConfig{CRM: "http://127.0.0.1:1", LookUp: true}}
+		code := childMain(config(c), strings.NewReader(""), &out, &errs)
+		if code != 0 || !strings.HasPrefix(out.String(), "http://127.0.0.1:") || errs.Len() > 0 {
+			t.Fatalf("exit code %d: %s%s", code, &out, &errs)
+		}
+	})
+	t.Run("a child that can't open its database says so", func(t *testing.T) {
+		var out, errs bytes.Buffer
+		c := childConfig{Database: filepath.Join(t.TempDir(), "missing", "leads.db")}
+		if code := childMain(config(c), strings.NewReader(""), &out, &errs); code != 1 || !strings.Contains(errs.String(), "directory") {
+			t.Fatalf("exit code %d: %s", code, &errs)
 		}
 	})
 }

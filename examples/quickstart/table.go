@@ -8,8 +8,8 @@ import (
 
 // table.go: how it all is printed, in 100 columns.
 
-const intro = `leadonce: %d scenarios at once, each with a database, a bot and a simulated CRM of its own.
-Those with a crash take about ten seconds: the dead process's lease (%v) has to end first.
+const intro = `leadonce: %d scenarios, each with a database, a bot and a simulated CRM of its own.
+Those with a crash take a while: the dead process's lease (%v) has to end first.
 "sent" counts creating requests that reached the CRM, "leads" what it then holds.
 
 `
