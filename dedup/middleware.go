@@ -110,7 +110,8 @@ func newDoor(st store.Store, src Source, o *MiddlewareOptions) *door {
 	}
 	bug(st == nil, "the store is nil: open one with sqlite.Open")
 	bug(src == nil, "the source is nil: make one with telegram.NewSource")
-	bug(v.MaxBody < 0 || v.MaxBody > math.MaxInt32, "MiddlewareOptions.MaxBody is %d, must be 1 to 2^31-1 bytes, or 0 for 1 MiB", v.MaxBody)
+	bug(v.MaxBody < 0 || v.MaxBody > math.MaxInt32,
+		"MiddlewareOptions.MaxBody is %d, must be 1 to 2^31-1 bytes, or 0 for 1 MiB", v.MaxBody)
 	bug(v.MaxReply < 0, "MiddlewareOptions.MaxReply is %d, must not be negative", v.MaxReply)
 	bug(v.InFlight < 0 || v.InFlight > 1e6, "MiddlewareOptions.InFlight is %d, must be 1 to 1000000, or 0 for 256", v.InFlight)
 	for name, t := range map[string]time.Duration{"AcceptTimeout": v.AcceptTimeout, "RetryAfter": v.RetryAfter, "HeadStart": v.HeadStart,
@@ -310,7 +311,8 @@ func (d *door) log(x Delivery) {
 
 // panicked logs where, not what: the value may quote a payload.
 func (d *door) panicked(who string, v any) {
-	d.o.Logger.Error("leadonce: a panic at the door was recovered", "in", who, "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+	d.o.Logger.Error("leadonce: a panic at the door was recovered", "in", who,
+		"type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
 }
 
 // body is the body of one request: read at most once, and holding a place from then on.
@@ -336,7 +338,8 @@ func (b *body) read() ([]byte, error) {
 func (b *body) load() ([]byte, error) {
 	limit, announced := b.door.o.MaxBody, b.r.ContentLength
 	if announced > limit {
-		return nil, refuse(http.StatusRequestEntityTooLarge, fmt.Errorf("%d bytes are announced, %d allowed: %w", announced, limit, errTooLong))
+		return nil, refuse(http.StatusRequestEntityTooLarge,
+			fmt.Errorf("%d bytes are announced, %d allowed: %w", announced, limit, errTooLong))
 	}
 	select {
 	case b.door.intake <- struct{}{}:

@@ -91,7 +91,8 @@ func coordinate(s string) bool {
 func files(o object) (list []dedup.File) {
 	add := func(kind string, f object) {
 		if id := f.text("file_id"); id != "" {
-			list = append(list, dedup.File{Kind: kind, ID: id, Name: f.text("file_name"), MIME: f.text("mime_type"), Size: max(0, f.id("file_size"))})
+			list = append(list, dedup.File{Kind: kind, ID: id, Name: f.text("file_name"), MIME: f.text("mime_type"),
+				Size: max(0, f.id("file_size"))})
 		}
 	}
 	var best object
