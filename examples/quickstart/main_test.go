@@ -101,7 +101,8 @@ func TestChild(t *testing.T) {
 	}
 	t.Run("a child whose parent is gone ends by itself", func(t *testing.T) {
 		var out, errs bytes.Buffer
-		c := childConfig{Database: filepath.Join(t.TempDir(), "leads.db"), Bot: botConfig{CRM: "http://127.0.0.1:1", LookUp: true}}
+		c := childConfig{Database: filepath.Join(t.TempDir(), "leads.db")}
+		c.Bot.CRM = "http://127.0.0.1:1" // nobody listens, and nothing is sent
 		code := childMain(config(c), strings.NewReader(""), &out, &errs)
 		if code != 0 || !strings.HasPrefix(out.String(), "http://127.0.0.1:") || errs.Len() > 0 {
 			t.Fatalf("exit code %d: %s%s", code, &out, &errs)
@@ -110,7 +111,8 @@ func TestChild(t *testing.T) {
 	t.Run("a child that can't open its database says so", func(t *testing.T) {
 		var out, errs bytes.Buffer
 		c := childConfig{Database: filepath.Join(t.TempDir(), "missing", "leads.db")}
-		if code := childMain(config(c), strings.NewReader(""), &out, &errs); code != 1 || !strings.Contains(errs.String(), "directory") {
+		code := childMain(config(c), strings.NewReader(""), &out, &errs)
+		if code != 1 || !strings.Contains(errs.String(), "directory") {
 			t.Fatalf("exit code %d: %s", code, &errs)
 		}
 	})
