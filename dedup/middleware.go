@@ -31,8 +31,9 @@ type MiddlewareOptions struct {
 	MaxReply      int64         // bytes that the wrapped handler may answer; what is longer is dropped; default 1 MiB
 
 	// ForwardDuplicates calls the wrapped handler for every authentic delivery, also for a repeated one. Without it the
-	// handler is called by the request that stored the event, once: if the process dies between the commit and the call,
-	// the bot never answers that message, though the lead is made. With it the handler has to bear repeats itself.
+	// handler is called by the request that stored the event, once: if the process dies between the commit and the call, or
+	// the store committed and its answer came too late (503, then a duplicate), the bot never sees that message, though the
+	// lead is made. A bot whose dialogue ends in Submit should set it, and bear repeats itself.
 	ForwardDuplicates bool
 
 	// OnDelivery is called after each answer, in the request's goroutine: for metrics. It must not block.
