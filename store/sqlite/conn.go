@@ -3,11 +3,13 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
 	"sync"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/jmoiron/sqlx/reflectx"
@@ -25,6 +27,7 @@ type args map[string]any
 type conn struct {
 	c     *sqlx.Conn
 	stmts map[string]*stmt
+	busy  time.Duration // of the writer: how long begin waits for somebody else's transaction
 }
 
 type stmt struct {
@@ -42,12 +45,31 @@ func newConn(ctx context.Context, db *sqlx.DB) (*conn, error) {
 }
 
 func (c *conn) close() error {
-	var err error
-	for _, s := range c.stmts {
-		err = errors.Join(err, s.Close())
+	err := c.closeStatements()
+	if c.busy > 0 { // a host's connection goes back as it came
+		_ = c.script(fmt.Sprintf("pragma busy_timeout = %d", c.busy.Milliseconds()))
 	}
 	if e := c.c.Close(); !errors.Is(e, sql.ErrConnDone) {
 		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// discard ends the connection for good, and what is open on it.
+func (c *conn) discard() {
+	_ = c.closeStatements()
+	_ = c.c.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// closeStatements: database/sql does not, for those of a single connection, and SQLite keeps a connection alive for them.
+// Those of a connection that database/sql has given up can't be closed any more.
+func (c *conn) closeStatements() error {
+	err := c.c.Raw(func(any) error { return nil })
+	if err != nil {
+		return nil
+	}
+	for _, s := range c.stmts {
+		err = errors.Join(err, s.Close())
 	}
 	return err
 }
@@ -235,7 +257,7 @@ func (p *pool) view(ctx context.Context, f func(*conn) error) (err error) {
 	good := false
 	defer func() {
 		if !good && c != nil {
-			c.close()
+			c.discard()
 			c = nil
 		}
 		p.free <- c

@@ -97,7 +97,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestSettingsOfTheConnectionThatCommits(t *testing.T) {
 	s := open(t, &Options{BusyTimeout: 1234 * time.Millisecond})
-	want := map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "1234", "query_only": "0"}
+	want := map[string]string{"journal_mode": "wal", "synchronous": "2", "query_only": "0"}
 	read := func(c *conn) map[string]string {
 		got := map[string]string{}
 		for name := range want {
@@ -118,6 +118,9 @@ func TestSettingsOfTheConnectionThatCommits(t *testing.T) {
 		}
 		return nil
 	})
+	if s.writer.c.busy != 1234*time.Millisecond {
+		t.Errorf("the writer waits %v", s.writer.c.busy)
+	}
 	for name, v := range want {
 		if w[name] != v {
 			t.Errorf("%s is %s, want %s", name, w[name], v)

@@ -57,6 +57,10 @@ func child(role, path, owner string) error {
 		_, err = io.Copy(io.Discard, os.Stdin) // until the parent kills us
 		return err
 	case "work":
+		fmt.Println("ready")
+		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil { // the parent is ready too
+			return err
+		}
 		return errors.Join(work(s, owner, func(format string, a ...any) { fmt.Printf(format+"\n", a...) }), s.Close())
 	}
 	return fmt.Errorf("no role %q", role)
@@ -145,7 +149,7 @@ func plan(s *Store, say func(string, ...any)) error {
 	return nil
 }
 
-func spawn(t *testing.T, role, path, owner string) (*exec.Cmd, *bufio.Scanner, io.Closer) {
+func spawn(t *testing.T, role, path, owner string) (*exec.Cmd, *bufio.Scanner, io.WriteCloser) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "LEADONCE_CHILD="+role, "LEADONCE_FILE="+path, "LEADONCE_OWNER="+owner)
@@ -168,7 +172,13 @@ func spawn(t *testing.T, role, path, owner string) (*exec.Cmd, *bufio.Scanner, i
 func TestTwoProcessesOnOneFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leads.db")
 	s := reopen(t, path, nil)
-	cmd, lines, _ := spawn(t, "work", path, "child")
+	cmd, lines, in := spawn(t, "work", path, "child")
+	if !lines.Scan() || lines.Text() != "ready" {
+		t.Fatalf("the other process says %q", lines.Text())
+	}
+	if _, err := io.WriteString(in, "!"); err != nil {
+		t.Fatal(err)
+	}
 	var mine []string
 	mineErr := make(chan error, 1)
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // settings.go: the path, the settings of a connection, and what must hold on the one that commits.
@@ -77,7 +78,8 @@ func readDSN(file string, o Options) string {
 	})
 }
 
-// checkSettings returns an error unless a commit on c is durable.
+// checkSettings returns an error unless a commit on c is durable. From then on it is begin that waits for a lock: SQLite
+// itself would ask only every 100 ms, and starve beside a process that writes all the time.
 func checkSettings(c *conn) error {
 	var mode string
 	var synchronous, busy, dirty int
@@ -102,6 +104,10 @@ func checkSettings(c *conn) error {
 		return errors.New("busy_timeout is 0: open it with _pragma=busy_timeout(5000)")
 	case dirty != 0:
 		return errors.New("read_uncommitted is on: open it without cache=shared and read_uncommitted")
+	}
+	c.busy = time.Duration(busy) * time.Millisecond
+	if _, err := c.exec("pragma busy_timeout = 0", nil); err != nil {
+		return fmt.Errorf("pragma busy_timeout: %w", err)
 	}
 	return writable(c)
 }

@@ -108,8 +108,9 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 
 // New uses a database that the host opened. Nothing of it is changed: the settings of the connection that will commit (WAL,
 // synchronous=FULL, a busy timeout) and the schema (Schema) are checked, and a weaker one is an error that says what to
-// set. The Store keeps up to 1 + Readers connections of db for itself until Close, which leaves db open. The host's own
-// open write transactions block the Store's.
+// set. The Store keeps up to 1 + Readers connections of db for itself until Close, which leaves db open; while it holds the
+// one that commits, it waits for locks itself, in the place of SQLite. The host's own open write transactions block the
+// Store's.
 func New(ctx context.Context, db *sql.DB, o *Options) (*Store, error) {
 	opt, err := o.withDefaults()
 	if err != nil {

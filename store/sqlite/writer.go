@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -230,7 +231,7 @@ func dead(err error) bool {
 // begin opens the transaction, on a new connection if the one at hand is unusable.
 func (w *writer) begin() error {
 	if w.c != nil {
-		_, err := w.c.exec("begin immediate", nil)
+		err := w.c.begin()
 		switch {
 		case err == nil:
 			return nil
@@ -247,15 +248,29 @@ func (w *writer) begin() error {
 		return err
 	}
 	w.c = c
-	_, err = w.c.exec("begin immediate", nil)
-	return err
+	return w.c.begin()
+}
+
+// begin waits for somebody else's transaction as long as c.busy.
+func (c *conn) begin() error {
+	const first, most = 100 * time.Microsecond, 2 * time.Millisecond
+	pause := time.Duration(first)
+	for waited := time.Duration(0); ; waited += pause {
+		_, err := c.exec("begin immediate", nil)
+		if err == nil || !isBusy(err) || waited >= c.busy {
+			return err
+		}
+		pause = min(2*pause, most)
+		time.Sleep(pause)
+	}
 }
 
 // rollback ends the transaction. If SQLite has ended it already that is an error of no interest; if it can't be ended, the
 // next begin finds out.
 func (w *writer) rollback() { w.c.exec("rollback", nil) }
 
+// drop throws the connection away: back in the pool it would come with its transaction.
 func (w *writer) drop() {
-	w.c.close()
+	w.c.discard()
 	w.c = nil
 }

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -148,10 +149,18 @@ func TestSharedCommit(t *testing.T) {
 	})
 	t.Run("the writer connects again when its connection is lost", func(t *testing.T) {
 		s := open(t, nil)
-		inWriter(t, s, func(w *writer) { w.c.c.Close() })
-		if _, err := s.Accept(background, event("1", "k")); err != nil {
-			t.Fatal(err)
-		}
+		inWriter(t, s, func(w *writer) { w.c.c.Raw(func(any) error { return driver.ErrBadConn }) })
+		must(s.Accept(background, event("1", "k")))(t)
+	})
+	t.Run("the writer connects again when its connection is stuck in a transaction", func(t *testing.T) {
+		s := open(t, nil)
+		inWriter(t, s, func(w *writer) {
+			if err := w.c.begin(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		must(s.Accept(background, event("1", "k")))(t)
+		must(s.Accept(background, event("2", "k")))(t)
 	})
 	t.Run("Close keeps what was taken and refuses the rest", func(t *testing.T) {
 		s := open(t, nil)
