@@ -44,6 +44,9 @@ type Event struct {
 	Broken      int64  `db:"broken"`
 	Payload     []byte `db:"payload"`
 	Enquiry     []byte `db:"enquiry"`
+
+	// Token names the call that stored the row, so that a call whose answer was lost knows its own. Not every engine needs it.
+	Token int64 `db:"token"`
 }
 
 // NewEvent returns the row of an event that is accepted at now, at epoch 0. The error wraps store.ErrInvalid. headStart is

@@ -50,6 +50,7 @@ type Operation struct {
 	UpdatedAt   int64  `db:"updated_at"`
 	EndedAt     int64  `db:"ended_at"`
 	Broken      int64  `db:"broken"`
+	Token       int64  `db:"token"` // names the call that began it last; not every engine needs it
 
 	LeadID   string `db:"lead_id"`   // crm_id of the deal
 	CreateOp string `db:"create_op"` // create_op of the deal

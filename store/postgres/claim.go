@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leadonce/leadonce/store"
+	"github.com/leadonce/leadonce/store/internal/sqlstore"
+)
+
+// claim.go: taking operations to send. They are two statements: one that locks what nobody else is at, one that writes. (As
+// one statement, concurrent claims deadlock: SKIP LOCKED keeps the lock of a row that fails its recheck.)
+
+// Claim begins or repeats up to cl.Limit operations whose time has come.
+func (s *Store) Claim(ctx context.Context, cl store.Claim) ([]store.Operation, error) {
+	if err := sqlstore.ValidClaim(cl); err != nil {
+		return nil, fmt.Errorf("postgres: claim: %w", err)
+	}
+	if cl.Limit == 0 {
+		return nil, nil
+	}
+	t := claimTx{s: s, cl: cl, token: newToken()}
+	err := s.try(ctx, func(ctx context.Context, again bool) error {
+		return s.transaction(ctx, writing, func(c *session) error { return t.run(c, again) })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("postgres: claim: %w", err)
+	}
+	return t.begun, errors.Join(t.corrupt...)
+}
+
+type claimTx struct {
+	s     *Store
+	cl    store.Claim
+	token int64
+
+	c       *session
+	now     time.Time
+	begun   []store.Operation
+	corrupt []error
+}
+
+func (t *claimTx) run(c *session, again bool) (err error) {
+	t.c, t.begun, t.corrupt = c, nil, nil
+	if t.now, err = t.s.begin(c, ""); err != nil {
+		return err
+	}
+	if again {
+		if t.begun, err = begunBy(c, t.cl, t.token); err != nil || len(t.begun) > 0 {
+			return err
+		}
+	}
+	list, err := t.due()
+	if err != nil {
+		return err
+	}
+	var w moves
+	for _, o := range list[:min(len(list), t.cl.Limit)] {
+		taken, err := sqlstore.Begin(o, t.cl, t.now)
+		if err != nil {
+			return err
+		}
+		row := sqlstore.EncodeOperation(taken, o.Version)
+		row.Token = t.token
+		w.ops = append(w.ops, row)
+		t.begun = append(t.begun, taken)
+	}
+	return errors.Join(w.writeOperations(c, t.now), setAside(c, t.corrupt, t.now))
+}
+
+// begunBy returns what a call whose answer was lost has begun: it is still in the claimer's name.
+func begunBy(c *session, cl store.Claim, token int64) ([]store.Operation, error) {
+	list, _, err := readOperations(c, `
+		select * from {schema}.leadonce_operation_rows
+		where state = 'sending' and broken = 0 and token = :token and owner = :owner
+		order by seq`, args{"token": token, "owner": cl.Owner})
+	return list, err
+}
+
+// due returns the operations whose time has come, oldest due first, locked.
+func (t *claimTx) due() (list []store.Operation, err error) {
+	// Rows that can't be read are in the way of others only once: they are set aside with this commit.
+	for limit := t.cl.Limit; ; limit += len(t.corrupt) {
+		bad := len(t.corrupt)
+		list, t.corrupt, err = readOperations(t.c, `
+			select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op
+			from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
+			where o.state = 'pending' and o.blocked = 0 and o.broken = 0 and o.due_at <= :now and o.doubt = 0
+				and o.fields is not null
+			order by o.due_at, o.seq
+			limit :limit
+			for no key update of o skip locked`, args{"now": sqlstore.Micros(t.now), "limit": limit})
+		if err != nil {
+			return nil, err
+		}
+		if len(t.corrupt) == bad || len(list) >= t.cl.Limit {
+			break
+		}
+	}
+	again, corrupt, err := readOperations(t.c, `
+		select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op
+		from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
+		where o.state = 'uncertain' and o.broken = 0 and o.due_at <= :now and o.adapter = :adapter and o.guarantee <> ''
+			and o.first_sent_at + o.window_ns / 1000 >= :open_until and o.fields is not null
+			and (o.kind, o.guarantee, o.window_ns) in (
+				select kind, guarantee, window_ns
+				from json_to_recordset(cast(:terms as json)) as t(kind text, guarantee text, window_ns bigint))
+		order by o.due_at, o.seq
+		limit :limit
+		for no key update of o skip locked`,
+		args{"now": sqlstore.Micros(t.now), "limit": t.cl.Limit, "adapter": t.cl.Adapter,
+			"open_until": sqlstore.Micros(t.now.Add(t.cl.Lease + t.cl.Quiet)), "terms": t.terms()})
+	if err != nil {
+		return nil, err
+	}
+	t.corrupt = append(t.corrupt, corrupt...)
+	for _, o := range again {
+		if t.cl.Repeatable(o, t.now) {
+			list = append(list, o)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b store.Operation) int { return a.DueAt.Compare(b.DueAt) })
+	return list, nil
+}
+
+// terms are the promises that a repeat may rely on.
+func (t *claimTx) terms() string {
+	type row struct {
+		Kind      string `db:"kind"`
+		Guarantee string `db:"guarantee"`
+		WindowNS  int64  `db:"window_ns"`
+	}
+	var rows []*row
+	for kind, terms := range t.cl.Terms {
+		rows = append(rows, &row{kind, terms.Guarantee, int64(terms.Window)})
+	}
+	return jsonRows(t.c.st.mapper, rows)
+}

@@ -1,0 +1,252 @@
+package postgres
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leadonce/leadonce/store"
+	"github.com/leadonce/leadonce/store/internal/sqlstore"
+)
+
+// operation.go: reading and writing operations inside a transaction.
+//
+// Rows are locked in one order everywhere: keys, operations (creates before what waits for them), deals. So transactions of
+// ours wait for each other, and seldom collide.
+
+// load reads one operation. The error is store.ErrNotFound, a *store.CorruptError, or the database's.
+func load(c *session, id string) (o store.Operation, err error) {
+	list, corrupt, err := readOperations(c, `
+		select * from {schema}.leadonce_operation_rows where id = :id`, args{"id": id})
+	switch {
+	case err != nil:
+		return o, err
+	case len(corrupt) > 0:
+		return store.Operation{ID: id}, corrupt[0]
+	case len(list) == 0:
+		return o, fmt.Errorf("operation %s: %w", id, store.ErrNotFound)
+	}
+	return list[0], nil
+}
+
+// readOperations returns the operations that a query of leadonce_operation_rows yields, and the rows that can't be read as
+// *store.CorruptErrors.
+func readOperations(c *session, query string, arg any) (list []store.Operation, corrupt []error, err error) {
+	err = each(c, query, arg, func(row *sqlstore.Operation, err error) bool {
+		var o store.Operation
+		if err != nil {
+			err = row.Corrupt(err)
+		} else {
+			o, err = row.Decode()
+		}
+		if err != nil {
+			corrupt = append(corrupt, err)
+		} else {
+			list = append(list, o)
+		}
+		return true
+	})
+	return list, corrupt, err
+}
+
+// locked is an operation that nobody else changes until the transaction ends.
+type locked struct {
+	op     store.Operation
+	create bool  // it creates its deal
+	err    error // it can't be read
+}
+
+// lock reads operations and, of those in dependents, the creates that they depend on. Ids that do not exist are left out.
+func lock(c *session, ids, dependents []string) (map[string]*locked, error) {
+	list := map[string]*locked{}
+	if len(ids) == 0 {
+		return list, nil
+	}
+	err := each(c, `
+		select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op
+		from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
+		where o.id = any(array(
+			select json_array_elements_text(cast(:ids as json))
+			union
+			select w.depends_on
+			from {schema}.leadonce_operations w
+			where w.id = any(array(select json_array_elements_text(cast(:dependents as json)))) and w.depends_on <> ''))
+		order by o.depends_on <> '', o.seq
+		for no key update of o`,
+		args{"ids": jsonTexts(ids), "dependents": jsonTexts(dependents)}, func(row *sqlstore.Operation, err error) bool {
+			l := &locked{create: row.IsCreate(), err: err}
+			if err != nil {
+				l.err = row.Corrupt(err)
+			} else {
+				l.op, l.err = row.Decode()
+			}
+			list[row.ID] = l
+			return true
+		})
+	return list, err
+}
+
+// moves are what reports make of operations, to be written together. The operations are locked.
+type moves struct {
+	ops     []*sqlstore.Operation // Seen is the version that the row has
+	trail   []*sqlstore.Trail
+	deals   []*crmID
+	people  []*crmID
+	unblock []string
+	cancel  []string
+}
+
+// crmID is an id in the CRM to be kept with a deal or a contact.
+type crmID struct {
+	ID    string `db:"id"`
+	CRMID string `db:"crm_id"`
+}
+
+func (w *moves) add(before *locked, m sqlstore.Move) {
+	if m.Changed {
+		w.ops = append(w.ops, sqlstore.EncodeOperation(m.Op, before.op.Version))
+	}
+	if m.Entry != nil {
+		w.trail = append(w.trail, sqlstore.EncodeTrail(*m.Entry))
+	}
+	switch {
+	case m.CRMID == "":
+	case before.create:
+		w.deals = append(w.deals, &crmID{m.Op.DealID, m.CRMID})
+	case m.Op.DealID == "" && m.Op.ContactKey != "":
+		w.people = append(w.people, &crmID{m.Op.ContactKey, m.CRMID})
+	}
+	if m.Unblock {
+		w.unblock = append(w.unblock, m.Op.ID)
+	}
+	if m.Cancel {
+		w.cancel = append(w.cancel, m.Op.ID)
+	}
+}
+
+// write stores the moves. What waits for a create is met after the create is locked, so that none is missed.
+func (w *moves) write(c *session, now time.Time) error {
+	for _, step := range []func(*session, time.Time) error{
+		w.writeOperations, w.writeTrail, w.writeDeals, w.writePeople, w.writeUnblocked, w.writeCanceled,
+	} {
+		if err := step(c, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *moves) writeOperations(c *session, _ time.Time) error {
+	if len(w.ops) == 0 {
+		return nil
+	}
+	n, err := c.exec(`
+		update {schema}.leadonce_operations o
+		set blocked = r.blocked, state = r.state, doubt = r.doubt, version = r.version, adapter = r.adapter,
+			guarantee = r.guarantee, window_ns = r.window_ns, attempts = r.attempts, failures = r.failures,
+			first_sent_at = r.first_sent_at, last_sent_at = r.last_sent_at, unreturned = r.unreturned, due_at = r.due_at,
+			owner = r.owner, fence = r.fence, lease_until = r.lease_until, crm_id = r.crm_id, conflict_id = r.conflict_id,
+			reason = r.reason, updated_at = r.updated_at, ended_at = r.ended_at, token = r.token
+		from json_to_recordset(cast(:rows as json)) as r(id text, seen bigint, blocked smallint, state text, doubt smallint,
+			version bigint, adapter text, guarantee text, window_ns bigint, attempts bigint, failures bigint,
+			first_sent_at bigint, last_sent_at bigint, unreturned smallint, due_at bigint, owner text, fence bigint,
+			lease_until bigint, crm_id text, conflict_id text, reason text, updated_at bigint, ended_at bigint, token bigint)
+		where o.id = r.id and o.version = r.seen and o.broken = 0
+		returning 1`, args{"rows": jsonRows(c.st.mapper, w.ops)})
+	if err == nil && n != int64(len(w.ops)) {
+		err = fmt.Errorf("%d of %d operations were written: %w", n, len(w.ops), store.ErrMoved)
+	}
+	return err
+}
+
+func (w *moves) writeTrail(c *session, _ time.Time) error {
+	if len(w.trail) == 0 {
+		return nil
+	}
+	_, err := c.exec(`
+		insert into {schema}.leadonce_trail (at, operation_id, cause, from_state, to_state, attempt, started_at, took_ns,
+			status, request_id, reason, crm_id, person, why, seen)
+		select at, operation_id, cause, from_state, to_state, attempt, started_at, took_ns,
+			status, request_id, reason, crm_id, person, why, seen
+		from json_populate_recordset(cast(null as {schema}.leadonce_trail), cast(:rows as json))`,
+		args{"rows": jsonRows(c.st.mapper, w.trail)})
+	return err
+}
+
+func (w *moves) writeDeals(c *session, _ time.Time) error {
+	if len(w.deals) == 0 {
+		return nil
+	}
+	slices.SortFunc(w.deals, func(a, b *crmID) int { return cmp.Compare(a.ID, b.ID) })
+	_, err := c.exec(`
+		update {schema}.leadonce_deals d
+		set crm_id = r.crm_id, version = d.version + 1
+		from json_to_recordset(cast(:rows as json)) as r(id text, crm_id text)
+		where d.id = r.id`, args{"rows": jsonRows(c.st.mapper, w.deals)})
+	return err
+}
+
+func (w *moves) writePeople(c *session, _ time.Time) error {
+	if len(w.people) == 0 {
+		return nil
+	}
+	_, err := c.exec(`
+		update {schema}.leadonce_contacts p
+		set crm_id = r.crm_id
+		from json_to_recordset(cast(:rows as json)) as r(id text, crm_id text)
+		where p.contact_key = r.id`, args{"rows": jsonRows(c.st.mapper, w.people)})
+	return err
+}
+
+func (w *moves) writeUnblocked(c *session, now time.Time) error {
+	if len(w.unblock) == 0 {
+		return nil
+	}
+	_, err := c.exec(`
+		update {schema}.leadonce_operations
+		set blocked = 0, version = version + 1, updated_at = :now
+		where depends_on = any(array(select json_array_elements_text(cast(:ids as json)))) and state = 'pending'
+			and blocked = 1 and broken = 0`,
+		args{"ids": jsonTexts(w.unblock), "now": sqlstore.Micros(now)})
+	return err
+}
+
+// writeCanceled drops what waits for creates that will not come. A row that can't be read is set aside.
+func (w *moves) writeCanceled(c *session, now time.Time) error {
+	if len(w.cancel) == 0 {
+		return nil
+	}
+	var ids []string
+	err := each(c, `
+		select id from {schema}.leadonce_operations
+		where depends_on = any(array(select json_array_elements_text(cast(:ids as json)))) and state = 'pending'
+			and blocked = 1 and broken = 0`,
+		args{"ids": jsonTexts(w.cancel)}, func(row *sqlstore.Operation, err error) bool {
+			ids = append(ids, row.ID)
+			return true
+		})
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	waiting, err := lock(c, ids, nil)
+	if err != nil {
+		return err
+	}
+	var next moves
+	var corrupt []error
+	for _, l := range waiting {
+		switch {
+		case l.err != nil:
+			corrupt = append(corrupt, l.err)
+		case l.op.State == store.Pending && l.op.Blocked:
+			m, err := sqlstore.Drop(l.op, false, sqlstore.CreateCanceled, now)
+			if err != nil {
+				return err
+			}
+			next.add(l, m)
+		}
+	}
+	return errors.Join(next.write(c, now), setAside(c, corrupt, now))
+}
