@@ -219,6 +219,6 @@ func TestCancelAtAnyMoment(t *testing.T) {
 	}
 	t.Logf("%d not applied, %d arrived", len(notApplied), len(arrived))
 	if len(notApplied) == 0 || len(arrived) == 1 {
-		t.Skip("all on one side: this machine's timing shows nothing")
+		t.Log("all on one side: this machine's timing shows nothing")
 	}
 }

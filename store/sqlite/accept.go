@@ -48,17 +48,15 @@ func accept(c *conn, row *sqlstore.Event, e store.Event) (store.Receipt, error) 
 		return store.Receipt{EventID: id}, nil
 	}
 	var same *sqlstore.Event
-	var wrong error
 	err = each(c, `
 		select id, epoch, hash, fp_version, fp_sum
 		from leadonce_events
 		where update_id = :update_id and bot = :bot and tenant = :tenant and source = :source
 		order by epoch`, row, func(stored *sqlstore.Event, err error) bool {
-		if err != nil {
-			wrong = stored.Corrupt(err)
+		row.Epoch = max(row.Epoch, stored.Epoch) + 1
+		if err != nil { // it may be this very event; stored twice it still opens one deal, refused it would be lost
 			return true
 		}
-		row.Epoch = stored.Epoch + 1
 		if stored.Same(e) {
 			same = stored
 		}
@@ -69,8 +67,6 @@ func accept(c *conn, row *sqlstore.Event, e store.Event) (store.Receipt, error) 
 		return store.Receipt{}, err
 	case same != nil:
 		return store.Receipt{EventID: same.ID, Epoch: int(same.Epoch), Duplicate: true}, nil
-	case wrong != nil: // it may be this very event
-		return store.Receipt{}, wrong
 	}
 	id, n, err = c.insert(insertEvent, row)
 	if err == nil && n != 1 {

@@ -130,9 +130,9 @@ func advance(c *conn, r store.Report, now time.Time) (store.Operation, bool, err
 		var id int64
 		around.Repeated, err = c.get(&id, `
 			select id from leadonce_trail
-			where operation_id = :operation_id and cause = :cause and person = :person and seen = :seen
+			where operation_id = :operation_id and cause = :cause and person = :person and seen = :seen and crm_id = :crm_id
 			limit 1`,
-			args{"operation_id": r.ID, "cause": string(r.On), "person": r.By, "seen": r.Version})
+			args{"operation_id": r.ID, "cause": string(r.On), "person": r.By, "seen": r.Version, "crm_id": r.CRMID})
 		if err != nil {
 			return store.Operation{}, false, err
 		}

@@ -104,7 +104,8 @@ func TestNoStatementReadsWhatIsFinished(t *testing.T) {
 		for _, line := range plan {
 			// A scan is of a whole table or a whole index; so is a search for everything after a row. Of the indexes,
 			// only the partial ones of what is active are small.
-			wide := strings.HasPrefix(line, "SCAN ") && !strings.HasPrefix(line, "SCAN sqlite_master")
+			wide := strings.HasPrefix(line, "SCAN ") && !strings.HasPrefix(line, "SCAN sqlite_master") &&
+				!strings.HasPrefix(line, "SCAN pragma_database_list")
 			if (wide && !small(line)) || strings.Contains(line, "INTEGER PRIMARY KEY (rowid>?)") {
 				t.Errorf("%s\n\t%s", line, text)
 			}

@@ -152,9 +152,13 @@ func start(ctx context.Context, w, r *sql.DB, opt Options, ready func(*conn) err
 	if err != nil {
 		return nil, err
 	}
+	at, err := placeOf(first)
+	if err != nil {
+		return nil, errors.Join(err, first.close())
+	}
 	return &Store{
 		opt:    opt,
-		writer: startWriter(first, connect),
+		writer: startWriter(first, at, connect),
 		read:   newPool(sqlx.NewDb(r, driverName), opt.Readers),
 	}, nil
 }

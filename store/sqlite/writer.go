@@ -38,6 +38,7 @@ type writer struct {
 	ended   chan struct{}
 	once    sync.Once
 	connect func(context.Context) (*conn, error)
+	place   place
 
 	// The goroutine's own.
 	c     *conn // nil: to be connected
@@ -45,9 +46,9 @@ type writer struct {
 	err   error // of closing the connection
 }
 
-func startWriter(c *conn, connect func(context.Context) (*conn, error)) *writer {
+func startWriter(c *conn, at place, connect func(context.Context) (*conn, error)) *writer {
 	w := &writer{
-		in: make(chan *request), closing: make(chan struct{}), ended: make(chan struct{}), c: c, connect: connect,
+		in: make(chan *request), closing: make(chan struct{}), ended: make(chan struct{}), c: c, connect: connect, place: at,
 		batch: make([]*request, 0, maxBatch),
 	}
 	go w.loop()
@@ -176,7 +177,7 @@ func (w *writer) transaction(batch []*request) error {
 		w.rollback()
 		return fmt.Errorf("commit: %w", err)
 	}
-	return nil
+	return w.place.check() // asked last: what was committed into a file that is gone is not acknowledged
 }
 
 // member runs one request. An error means that the transaction can't go on; r.err is the request's own.
