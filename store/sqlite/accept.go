@@ -15,7 +15,7 @@ import (
 // Accept stores an event, once.
 func (s *Store) Accept(ctx context.Context, e store.Event) (store.Receipt, error) {
 	now, headStart := s.now(), time.Duration(0)
-	if s.hints.any() {
+	if s.hints.Any() {
 		headStart = e.HeadStart
 	}
 	row, err := sqlstore.NewEvent(e, headStart, now)
@@ -33,7 +33,7 @@ func (s *Store) Accept(ctx context.Context, e store.Event) (store.Receipt, error
 		return store.Receipt{}, fmt.Errorf("sqlite: accept: %w", err)
 	}
 	if !receipt.Duplicate && e.Quarantine == "" {
-		s.hints.tell(store.Hint{OrderingKey: sqlstore.Clean(e.OrderingKey)})
+		s.hints.Tell(store.Hint{OrderingKey: sqlstore.Clean(e.OrderingKey)})
 	}
 	return *receipt, nil
 }
@@ -114,7 +114,7 @@ func (s *Store) RetryEvent(ctx context.Context, id int64, by, why string) error 
 		return fmt.Errorf("sqlite: retry event %d: %w", id, err)
 	}
 	if *key != "" {
-		s.hints.tell(store.Hint{OrderingKey: *key})
+		s.hints.Tell(store.Hint{OrderingKey: *key})
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (s *Store) Advance(ctx context.Context, r store.Report) (store.Operation, e
 		return store.Operation{}, fmt.Errorf("sqlite: advance: %w", err)
 	}
 	if res.due {
-		s.hints.tell(store.Hint{})
+		s.hints.Tell(store.Hint{})
 	}
 	return res.op, nil
 }

@@ -6,8 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"reflect"
-	"regexp"
 	"sync"
 	"time"
 
@@ -19,21 +17,31 @@ import (
 
 // conn.go: one connection with its prepared statements, and the pool of those that read.
 
-// args are the parameters of a statement, by name; a struct with db tags serves as well.
-type args map[string]any
+type args = sqlstore.Args
 
 // conn is a connection. Only one goroutine uses it at a time. Its statements run to their end whatever becomes of a
 // caller's context: each is short, and an interrupted connection would have to be thrown away.
 type conn struct {
-	c     *sqlx.Conn
+	c     *sqlx.Conn // nil in a transaction of the host's
+	q     preparer
 	stmts map[string]*stmt
 	busy  time.Duration // of the writer: how long begin waits for somebody else's transaction
 }
 
 type stmt struct {
 	*sqlx.Stmt
-	text  string // with places
-	names []string
+	s *sqlstore.Statement
+}
+
+// preparer is a connection, or a transaction of the host's.
+type preparer interface {
+	PreparexContext(ctx context.Context, query string) (*sqlx.Stmt, error)
+}
+
+// hostConn runs statements in the host's transaction.
+func hostConn(tx *sql.Tx) *conn {
+	t := &sqlx.Tx{Tx: tx, Mapper: reflectx.NewMapperFunc("db", sqlx.NameMapper)}
+	return &conn{q: t, stmts: map[string]*stmt{}}
 }
 
 func newConn(ctx context.Context, db *sqlx.DB) (*conn, error) {
@@ -41,7 +49,7 @@ func newConn(ctx context.Context, db *sqlx.DB) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{c: c, stmts: map[string]*stmt{}}, nil
+	return &conn{c: c, q: c, stmts: map[string]*stmt{}}, nil
 }
 
 func (c *conn) close() error {
@@ -64,73 +72,35 @@ func (c *conn) discard() {
 // closeStatements: database/sql does not, for those of a single connection, and SQLite keeps a connection alive for them.
 // Those of a connection that database/sql has given up can't be closed any more.
 func (c *conn) closeStatements() error {
-	err := c.c.Raw(func(any) error { return nil })
-	if err != nil {
+	if c.c != nil && c.c.Raw(func(any) error { return nil }) != nil {
 		return nil
 	}
+	var err error
 	for _, s := range c.stmts {
 		err = errors.Join(err, s.Close())
 	}
 	return err
 }
 
-// prepare returns the statement of a query, prepared once. arg has its parameters; sqlx turns their names into places.
+// prepare returns the statement of a query, prepared once. arg has its parameters.
 func (c *conn) prepare(query string, arg any) (*stmt, error) {
 	if s, ok := c.stmts[query]; ok {
 		return s, nil
 	}
-	s := &stmt{text: query}
-	if arg != nil {
-		var err error
-		if s.text, _, err = sqlx.Named(query, arg); err != nil {
-			return nil, err
-		}
-		for _, m := range regexp.MustCompile(`:([a-z_]+)`).FindAllStringSubmatch(query, -1) {
-			s.names = append(s.names, m[1])
-		}
+	named, err := sqlstore.NewStatement(query, sqlx.QUESTION, arg)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	if s.Stmt, err = c.c.PreparexContext(context.Background(), s.text); err != nil {
+	s := &stmt{s: named}
+	if s.Stmt, err = c.q.PreparexContext(context.Background(), named.Text); err != nil {
 		return nil, err
 	}
 	c.stmts[query] = s
 	return s, nil
 }
 
-// bind returns the parameters in order, as every engine can store them.
-func (s *stmt) bind(arg any) ([]any, error) {
-	if len(s.names) == 0 {
-		return nil, nil
-	}
-	list := make([]any, 0, len(s.names))
-	if m, ok := arg.(args); ok {
-		for _, name := range s.names {
-			v, ok := m[name]
-			if !ok {
-				return nil, fmt.Errorf("no parameter %s", name)
-			}
-			list = append(list, v)
-		}
-	} else {
-		v := reflect.Indirect(reflect.ValueOf(arg))
-		err := s.Mapper.TraversalsByNameFunc(v.Type(), s.names, func(i int, t []int) error {
-			if len(t) == 0 {
-				return fmt.Errorf("no parameter %s in %T", s.names[i], arg)
-			}
-			list = append(list, reflectx.FieldByIndexesReadOnly(v, t).Interface())
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	for i, v := range list {
-		if text, ok := v.(string); ok {
-			list[i] = sqlstore.Clean(text)
-		}
-	}
-	return list, nil
-}
+// bind returns the parameters in order.
+func (s *stmt) bind(arg any) ([]any, error) { return s.s.Bind(s.Mapper, arg) }
 
 // exec runs a statement and returns how many rows it changed.
 func (c *conn) exec(query string, arg any) (int64, error) {

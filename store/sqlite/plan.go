@@ -39,7 +39,7 @@ func (s *Store) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation
 		return nil, fmt.Errorf("sqlite: commit plan of %s: %w", p.Key, err)
 	}
 	if res.due {
-		s.hints.tell(store.Hint{})
+		s.hints.Tell(store.Hint{})
 	}
 	return res.begun, nil
 }
@@ -317,13 +317,17 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) (store.Operati
 		return store.Operation{}, fmt.Errorf("sqlite: submit: %w", err)
 	}
 	if res.isNew {
-		s.hints.tell(store.Hint{})
-		return res.op, nil
+		s.hints.Tell(store.Hint{})
 	}
-	if res.op.Fields != nil && !bytes.Equal(res.op.Fields, sub.Operation.Fields) {
-		return res.op, fmt.Errorf("sqlite: submit: operation %s: %w", res.op.ID, store.ErrKeyReused)
+	return res.op, submitted(res.op, res.isNew, sub)
+}
+
+// submitted is the error that goes with a submission's operation: the key was used before, for another lead.
+func submitted(o store.Operation, isNew bool, sub store.Submission) error {
+	if !isNew && o.Fields != nil && !bytes.Equal(o.Fields, sub.Operation.Fields) {
+		return fmt.Errorf("sqlite: submit: operation %s: %w", o.ID, store.ErrKeyReused)
 	}
-	return res.op, nil
+	return nil
 }
 
 func submit(c *conn, sub store.Submission, now time.Time) (store.Operation, bool, error) {

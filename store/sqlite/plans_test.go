@@ -18,7 +18,7 @@ func explain(t *testing.T, s *Store) map[string][]string {
 	of := func(c *conn) error {
 		texts := map[string]int{}
 		for _, st := range c.stmts {
-			texts[st.text] = len(st.names)
+			texts[st.s.Text] = len(st.s.Names())
 		}
 		for text, n := range texts {
 			if head := strings.Fields(text)[0]; head != "select" && head != "insert" && head != "update" {

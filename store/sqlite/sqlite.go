@@ -62,13 +62,15 @@ type Store struct {
 	writer *writer
 	read   *pool
 	dbs    []*sql.DB // to be closed with the Store
-	hints  hints
+	hints  sqlstore.Hints
 }
 
 var (
 	_ store.Store    = (*Store)(nil)
 	_ store.Reader   = (*Store)(nil)
 	_ store.Operator = (*Store)(nil)
+
+	_ store.Transactional = (*Store)(nil)
 )
 
 // Open opens the file at path, and makes it and its tables if there is none. Its directory must exist. The file is put into
@@ -166,7 +168,7 @@ func start(ctx context.Context, w, r *sql.DB, opt Options, ready func(*conn) err
 // Close waits for the writes that were taken, answers those that wait with an error, and releases the file. The Store can't
 // be used afterwards. A second Close does nothing.
 func (s *Store) Close() error {
-	s.hints.close()
+	s.hints.Close()
 	err := errors.Join(s.writer.close(), s.read.close())
 	for _, db := range s.dbs {
 		err = errors.Join(err, db.Close())
@@ -176,6 +178,10 @@ func (s *Store) Close() error {
 	}
 	return nil
 }
+
+// Subscribe calls f, in one goroutine, after commits through this handle that may have made work due. What other processes
+// on the file do is not hinted. cancel, or Close, ends it.
+func (s *Store) Subscribe(f func(store.Hint)) (cancel func()) { return s.hints.Subscribe(f) }
 
 // now is the clock's time, as it is stored.
 func (s *Store) now() time.Time { return sqlstore.Trim(s.opt.Now()) }

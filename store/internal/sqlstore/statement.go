@@ -43,6 +43,9 @@ func NewStatement(query string, bind int, arg any) (*Statement, error) {
 	return s, nil
 }
 
+// Names returns the parameters in the order of their places.
+func (s *Statement) Names() []string { return s.names }
+
 // Bind returns the parameters in the order of their places, as every engine can store them.
 func (s *Statement) Bind(m *reflectx.Mapper, arg any) ([]any, error) {
 	if len(s.names) == 0 {
