@@ -24,13 +24,14 @@ import (
 
 // bed is one database and one CRM.
 type bed struct {
-	t   *testing.T
-	ctx context.Context
-	st  *sqlite.Store
-	sim *crmtest.Simulator
-	log lockedBuffer
-	mu  sync.Mutex
-	got map[string][]dedup.Outcome // what the hooks were told
+	t    *testing.T
+	ctx  context.Context
+	path string
+	st   *sqlite.Store
+	sim  *crmtest.Simulator
+	log  lockedBuffer
+	mu   sync.Mutex
+	got  map[string][]dedup.Outcome // what the hooks were told
 }
 
 // The words that must never reach a log.
@@ -41,11 +42,12 @@ func virtual(t *testing.T, c crmtest.Config, f func(b *bed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
-		st, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "leads.db"), nil)
+		path := filepath.Join(t.TempDir(), "leads.db")
+		st, err := sqlite.Open(ctx, path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bed{t: t, ctx: ctx, st: st, sim: crmtest.NewSimulator(c), got: map[string][]dedup.Outcome{}}
+		b := &bed{t: t, ctx: ctx, path: path, st: st, sim: crmtest.NewSimulator(c), got: map[string][]dedup.Outcome{}}
 		defer func() {
 			cancel()
 			time.Sleep(time.Minute) // every drain is over by then

@@ -2,6 +2,7 @@ package dedup_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -89,6 +90,32 @@ func TestProcessor(t *testing.T) {
 				t.Fatalf("an empty key: %v", err)
 			}
 			stop()
+			b.leads(1)
+		})
+	})
+	t.Run("a submission inside the host's transaction is there if that commits", func(t *testing.T) {
+		virtual(t, none, func(b *bed) {
+			p := b.processorOn(b.st, nil, nil)
+			host, err := sql.Open("sqlite", b.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer host.Close()
+			for _, end := range []func(*sql.Tx) error{(*sql.Tx).Rollback, (*sql.Tx).Commit} {
+				tx, err := host.Begin()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.SubmitTx(b.ctx, tx, "", "form/7/1", dedup.Person{ID: "7"}, crm.Lead{Title: "x"}); err != nil {
+					t.Fatal(err)
+				}
+				b.runFor(p, time.Minute)
+				b.leads(0)
+				if err := end(tx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.runFor(p, time.Minute)
 			b.leads(1)
 		})
 	})

@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,12 +31,34 @@ func (p *Processor) Submit(ctx context.Context, key string, person Person, lead 
 
 // SubmitTenant is Submit for one of several tenants. Keys of different tenants are different.
 func (p *Processor) SubmitTenant(ctx context.Context, tenant, key string, person Person, lead crm.Lead) (store.Operation, error) {
+	sub, err := submission(tenant, key, person, lead)
+	if err != nil {
+		return store.Operation{}, err
+	}
+	return submitted(p.st.Submit(ctx, sub))
+}
+
+// SubmitTx is SubmitTenant inside a transaction of the host's own, on the store's database: the lead is stored if and only
+// if tx commits, together with the host's rows. See store.Transactional for what an open transaction costs others.
+func (p *Processor) SubmitTx(ctx context.Context, tx *sql.Tx, tenant, key string, person Person, lead crm.Lead) (store.Operation, error) {
+	t, ok := p.st.(store.Transactional)
+	if !ok {
+		return store.Operation{}, fmt.Errorf("dedup: submit: the store %T has no transactions for a host", p.st)
+	}
+	sub, err := submission(tenant, key, person, lead)
+	if err != nil {
+		return store.Operation{}, err
+	}
+	return submitted(t.SubmitTx(ctx, tx, sub))
+}
+
+func submission(tenant, key string, person Person, lead crm.Lead) (store.Submission, error) {
 	if strings.TrimSpace(key) == "" {
-		return store.Operation{}, fmt.Errorf("dedup: submit: %w: key is empty", store.ErrInvalid)
+		return store.Submission{}, fmt.Errorf("dedup: submit: %w: key is empty", store.ErrInvalid)
 	}
 	fields, err := json.Marshal(lead)
 	if err != nil {
-		return store.Operation{}, fmt.Errorf("dedup: submit: %w: lead: %w", store.ErrInvalid, err)
+		return store.Submission{}, fmt.Errorf("dedup: submit: %w: lead: %w", store.ErrInvalid, err)
 	}
 	scope, id := "user", person.ID
 	if id == "" {
@@ -46,17 +69,20 @@ func (p *Processor) SubmitTenant(ctx context.Context, tenant, key string, person
 	// The operation hangs on the key alone, not on the person: the same key is the same operation whoever is named.
 	deal := ids.UUID("deal", tenant, SubmitSource, key)
 	op := ids.UUID(string(crm.KindCreate), deal)
-	stored, err := p.st.Submit(ctx, store.Submission{
+	return store.Submission{
 		Contact: store.Contact{Key: contact, Tenant: tenant, Source: SubmitSource, UserID: person.ID},
 		Deal: store.Deal{ID: deal, Tenant: tenant, OrderingKey: ordering, ContactKey: contact, Key: "submit:" + key, Generation: 1,
 			State: store.DealOpen, CreateOp: op},
 		Operation: store.Operation{ID: op, Tenant: tenant, Kind: string(crm.KindCreate), OrderingKey: ordering, ContactKey: contact,
 			DealID: deal, State: store.Pending, Fields: fields},
-	})
+	}, nil
+}
+
+func submitted(op store.Operation, err error) (store.Operation, error) {
 	if err != nil && !errors.Is(err, store.ErrKeyReused) {
 		return store.Operation{}, fmt.Errorf("dedup: submit: %w", err)
 	}
-	return stored, err
+	return op, err
 }
 
 // ErrKeyReused is returned by Submit, beside the first operation, for a key that was used before with another lead.
