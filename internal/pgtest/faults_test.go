@@ -108,7 +108,7 @@ func testFaults(t *testing.T, v pgtest.Version) {
 		if err := c.Stop(pgtest.Immediate); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Ping(); err == nil {
+		if err := open(t, pgtest.At(dsn, c, s)).Ping(); err == nil {
 			t.Error("a standby was taken for a primary")
 		}
 		if err := s.Promote(); err != nil {
@@ -124,7 +124,7 @@ func testFaults(t *testing.T, v pgtest.Version) {
 func TestPgbouncer(t *testing.T) {
 	direct := pgtest.DSN(t)
 	t.Run("in transaction mode a session is not kept", func(t *testing.T) {
-		dsn := pgtest.Pgbouncer(t, direct, "transaction", "default_pool_size = 1")
+		dsn := pgtest.Pgbouncer(t, direct, "transaction", "default_pool_size = 1", "query_wait_timeout = 10")
 		a, b := open(t, dsn), open(t, dsn)
 		inA := one[int](t, a, `select pg_backend_pid()`)
 		if inB := one[int](t, b, `select pg_backend_pid()`); inA != inB {

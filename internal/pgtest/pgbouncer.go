@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// Pgbouncer starts a pgbouncer of the test's own before the DSN's server and returns the DSN through it. The pool mode is session,
-// transaction or statement. More settings are lines of pgbouncer.ini ("max_client_conn = 500"); a later one wins. The DSN's user
-// is the only one that it lets in. It is what a Debian user has after setting the pool mode, and the one line that lib/pq
-// asks for: ignore_startup_parameters = extra_float_digits.
+// Pgbouncer starts a pgbouncer of the test's own before the DSN's server and returns the DSN through it. The pool mode is
+// session, transaction or statement. More settings are lines of pgbouncer.ini ("max_client_conn = 500"); a later one wins. The
+// DSN's user is the only one that it lets in. Otherwise it is what a Debian user has, with the one line that lib/pq asks
+// for: ignore_startup_parameters = extra_float_digits.
 func Pgbouncer(t testing.TB, dsn, poolMode string, settings ...string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
