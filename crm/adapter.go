@@ -99,3 +99,20 @@ func Supports(a Adapter, k Kind) bool {
 	}
 	return ok
 }
+
+// MethodFor names the method that operations of kind k need, for messages to the adapter's author.
+func MethodFor(k Kind) string {
+	switch k {
+	case KindCreate:
+		return "CreateLead (crm.Adapter)"
+	case KindUpdate:
+		return "UpdateLead (crm.Updater)"
+	case KindNote:
+		return "AddNote (crm.Noter)"
+	case KindStage:
+		return "SetStage (crm.Stager)"
+	case KindContact:
+		return "EnsureContact (crm.Contacter)"
+	}
+	return "method for " + string(k)
+}

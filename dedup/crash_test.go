@@ -15,6 +15,7 @@ import (
 	"github.com/leadonce/leadonce/crm"
 	"github.com/leadonce/leadonce/crm/crmtest"
 	"github.com/leadonce/leadonce/dedup"
+	"github.com/leadonce/leadonce/internal/pgtest"
 	"github.com/leadonce/leadonce/store"
 	"github.com/leadonce/leadonce/store/sqlite"
 )
@@ -40,7 +41,10 @@ func TestMain(m *testing.M) {
 		}
 		crashChild(p)
 	}
-	os.Exit(m.Run())
+	if s := os.Getenv(fleetEnv); s != "" {
+		fleetChild(s)
+	}
+	pgtest.Main(m)
 }
 
 // die kills this process so that nothing of it can tidy up.

@@ -35,5 +35,7 @@
 //
 // Errors of the CRM become verdicts: marked as certainly not applied, the operation waits and is sent again; refused, it is
 // failed; unmarked, it may have been applied, and what follows depends on what the adapter declares (crm.Guarantee). After
-// three lost replies in a row the adapter is paused and probed, so that an outage leaves a handful of doubts, not a queue.
+// three lost replies in a row the adapter is paused and probed, one call at a time with growing waits. An adapter with a
+// read-only Check (crm.Checker) is probed with that; without one each probe is somebody's enquiry, and an outage that
+// swallows answers leaves one more doubt for each probe, about twelve an hour.
 package dedup

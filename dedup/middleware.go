@@ -65,11 +65,12 @@ type Quarantiner interface {
 // Middleware puts the store in front of a handler: a delivery is authenticated, read, parsed and committed, and answered
 // with a 2xx only then. The handler comes after the commit, and nothing that it does takes the answer back. It may be nil.
 //
-//   - Another method than POST: 405. Not authentic: 401, before anything is read; no row and no log line.
+//   - Another method than POST: 405. Not authentic: 401, before anything is read; no row, and one log line a
+//     minute, without anything of the request.
 //   - Longer than MaxBody: 413, before it is read where the length is announced. Cut short: 400, no row.
 //   - Not stored, for whatever reason, or InFlight bodies are held already: 503 with Retry-After; no row that is known of.
 //   - Stored, now or before: 200. An authentic body that nobody understands is stored in quarantine: the sender would
-//     repeat it until the end and hold back what comes after.
+//     repeat it until the end and hold back what comes after. The wrapped handler gets it like any other.
 //
 // The store is given AcceptTimeout and is not interrupted by a client that goes away: whatever it then commits is found as a
 // duplicate by the next delivery. InFlight and the other limits count over all handlers that the returned func wraps. How
@@ -97,6 +98,7 @@ type door struct {
 	intake chan struct{} // a place for every body that is held until it is stored
 	rooms  chan struct{} // one for every wrapped handler that runs
 	loud   throttle      // refusals come by the thousand
+	forged throttle      // and forgeries, by whoever finds the address
 }
 
 func newDoor(st store.Store, src Source, o *MiddlewareOptions) *door {
@@ -293,12 +295,19 @@ func (d *door) answer(w http.ResponseWriter, status int, reply *innerReply) {
 func (d *door) log(x Delivery) {
 	l := d.o.Logger
 	switch {
-	case x.Status == http.StatusUnauthorized || x.Status == http.StatusMethodNotAllowed:
+	case x.Status == http.StatusMethodNotAllowed:
+	case x.Status == http.StatusUnauthorized:
+		if ok, held := d.forged.allow(time.Now(), time.Minute); ok {
+			l.Warn("leadonce: a request without a valid secret was refused; if the bot hears nothing, compare its secret with the "+
+				"one that was given to the sender", "like_it_since_the_last_line", held)
+		}
 	case x.Status != http.StatusOK:
-		if ok, held := d.loud.allow(time.Now()); ok {
-			args := []any{"status", x.Status, "bot", x.Bot, "update", x.UpdateID, "unlogged_before", held}
+		if ok, held := d.loud.allow(time.Now(), time.Second); ok {
+			args := []any{"status", x.Status, "bot", x.Bot, "update", x.UpdateID, "like_it_since_the_last_line", held}
 			if x.Status == http.StatusServiceUnavailable || errors.Is(x.Err, errTooLong) {
 				args = append(args, "error", x.Err)
+			} else {
+				args = append(args, "error", "the body was cut short or can't be read")
 			}
 			l.Error("leadonce: a delivery was refused; its sender has to repeat it", args...)
 		}

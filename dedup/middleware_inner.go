@@ -156,15 +156,13 @@ type throttle struct {
 	held int
 }
 
-const throttleFor = time.Second
-
-func (t *throttle) allow(now time.Time) (ok bool, held int) {
+func (t *throttle) allow(now time.Time, every time.Duration) (ok bool, held int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now.Before(t.next) {
 		t.held++
 		return false, 0
 	}
-	held, t.held, t.next = t.held, 0, now.Add(throttleFor)
+	held, t.held, t.next = t.held, 0, now.Add(every)
 	return true, held
 }

@@ -96,8 +96,8 @@ func validateRule(rule Rule, adapter crm.Adapter) error {
 	var errs []error
 	for _, k := range rule.Kinds() {
 		if !crm.Supports(adapter, k) {
-			errs = append(errs, fmt.Errorf("dedup: the rule makes %s operations, which the adapter %T does not offer: "+
-				"implement the method (see package crm), or take a rule that does without", k, adapter))
+			errs = append(errs, fmt.Errorf("dedup: the rule makes %s operations, and the adapter %T has no %s: "+
+				"add that method, or take a rule that does without (OnePerMessage needs CreateLead alone)", k, adapter, crm.MethodFor(k)))
 		}
 	}
 	return errors.Join(errs...)
@@ -192,8 +192,7 @@ func (p *Processor) moved(op store.Operation, on store.Trigger, took time.Durati
 		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, now))
 	case op.State == store.Done && on == store.Confirmed:
 		p.hooks.call("OnDone", p.opt.OnDone, outcome(op, now))
-	case on == store.Inconclusive: // lookUp tells when there is something new
-	case op.State == store.Failed, op.State == store.NeedsReconciliation && !p.canLookUp(op):
+	case op.State == store.Failed: // of what needs reconciliation lookUp tells
 		p.opt.Logger.Warn("leadonce: an operation needs a person", "operation", op.ID, "kind", op.Kind, "state", string(op.State))
 		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, now))
 	}

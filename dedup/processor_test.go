@@ -792,6 +792,40 @@ func TestAdapterChanges(t *testing.T) {
 		if got := b.trail(op.ID); got[len(got)-1] != store.GuaranteeChanged && got[len(got)-1] != store.Inconclusive {
 			t.Fatal(got)
 		}
+		if told := b.told("person"); len(told) != 1 {
+			t.Fatalf("a person was told %d times", len(told))
+		}
+	})
+	t.Run("a doubt from another account is a person's, who is told so, even if the adapter could look", func(t *testing.T) {
+		virtual(t, none, func(b *bed) {
+			b.sim.Next(1, loseCreate(crmtest.LoseReply))
+			b.accept(event(7, 1, "please call me"))
+			b.runFor(b.processor(nil), time.Minute)
+			b.only(store.NeedsReconciliation)
+			other := crmtest.NewSimulator(crmtest.Config{Identity: "another portal"})
+			b.runFor(b.processor(other.Local()), 2*time.Hour)
+			op := b.only(store.NeedsReconciliation)
+			if told := b.told("person"); len(told) != 1 || !strings.Contains(told[0].Reason, "another portal") || op.Reason != told[0].Reason {
+				t.Fatalf("%+v; %s", told, op.Reason)
+			}
+		})
+	})
+	t.Run("a submitted lead of a known chat is continued there", func(t *testing.T) {
+		virtual(t, none, func(b *bed) {
+			p := b.processor(nil)
+			stop := b.run(p)
+			if _, err := p.Submit(b.ctx, "form/7/1", dedup.Person{ID: "7", Source: "telegram", Bot: "1"}, crm.Lead{Title: "form"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			b.accept(event(7, 1, "and at noon, please"))
+			time.Sleep(time.Minute)
+			stop()
+			b.leads(1)
+			if l := b.sim.Leads()[0]; len(l.Notes) != 1 {
+				t.Fatalf("%+v", l)
+			}
+		})
 	})
 }
 

@@ -91,19 +91,19 @@ type LeadFunc func(e Enquiry) (crm.Lead, error)
 // ContinueWithin opens a deal for a person's first message and adds what the same person sends within d of the deal's last
 // activity to it, as notes. It is refused with an adapter that has no notes.
 //
-// make is asked for every event that asks something (Enquiry.Asks), so that what it ignores is no note either.
-func ContinueWithin(d time.Duration, make LeadFunc) Rule {
-	return &leadRule{make: make, within: d, kinds: []crm.Kind{crm.KindCreate, crm.KindNote}, bad: d <= 0}
+// leadOf is asked for every event that asks something (Enquiry.Asks), so that what it ignores is no note either.
+func ContinueWithin(d time.Duration, leadOf LeadFunc) Rule {
+	return &leadRule{leadOf: leadOf, within: d, kinds: []crm.Kind{crm.KindCreate, crm.KindNote}, bad: d <= 0}
 }
 
 // OnePerMessage opens a deal for every message. The further items of an album become notes of its first where the adapter
 // has notes.
-func OnePerMessage(make LeadFunc) Rule {
-	return &leadRule{make: make, kinds: []crm.Kind{crm.KindCreate}}
+func OnePerMessage(leadOf LeadFunc) Rule {
+	return &leadRule{leadOf: leadOf, kinds: []crm.Kind{crm.KindCreate}}
 }
 
 type leadRule struct {
-	make   LeadFunc
+	leadOf LeadFunc
 	within time.Duration // 0: never continue
 	kinds  []crm.Kind
 	bad    bool
@@ -114,7 +114,7 @@ func (r *leadRule) Kinds() []crm.Kind { return r.kinds }
 
 func (r *leadRule) validate() error {
 	switch {
-	case r.make == nil:
+	case r.leadOf == nil:
 		return errors.New("dedup: the rule's LeadFunc is nil: it has to make a crm.Lead of an Enquiry")
 	case r.bad:
 		return errors.New("dedup: ContinueWithin needs a positive duration")
@@ -130,7 +130,7 @@ func (r *leadRule) Decide(e Enquiry, h History) (Decision, error) {
 	if !e.Asks {
 		return Decision{}, Ignore("not an enquiry: " + strings.TrimSpace(e.Kind+" "+e.Service))
 	}
-	lead, err := r.make(e)
+	lead, err := r.leadOf(e)
 	if err != nil {
 		return Decision{}, err
 	}

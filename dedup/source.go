@@ -82,6 +82,10 @@ type Person struct {
 	Name     string `json:"name,omitempty"`
 	Username string `json:"username,omitempty"`
 	Language string `json:"language,omitempty"`
+	// Source and Bot are for Submit: where the host met the person (telegram.Name, and the bot's id). With both, a submitted
+	// lead is a deal of the person's private chat with that bot, which ContinueWithin continues. A Source leaves them empty.
+	Source string `json:"-"`
+	Bot    string `json:"-"`
 }
 
 // File is something attached, by the source's own id. It is never a URL: Telegram's file URLs contain the bot's token.

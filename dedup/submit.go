@@ -15,7 +15,7 @@ import (
 
 // submit.go: leads that the host makes itself, at the end of a dialogue.
 
-// SubmitSource is the source of contacts and ordering keys of submitted leads.
+// SubmitSource is the source of submitted leads whose person names none.
 const SubmitSource = "submit"
 
 // Submit stores a lead to be created, and returns when that is durable: after a nil error the lead is never lost, and the
@@ -25,6 +25,10 @@ const SubmitSource = "submit"
 // operation and adds nothing; with another lead it returns the first operation beside ErrKeyReused. Take the identity of
 // what the user finished (the chat and the form's message), never an update_id. Any other error means: not known to be
 // stored; call again with the same key.
+//
+// Submit always makes a lead of its own. A bot whose leads all come from dialogues takes a nil rule, or one that ignores the
+// dialogue's messages: ContinueWithin would open a deal for the first of them. With Person.Source and Person.Bot set, what
+// the person writes after the form continues the submitted lead.
 func (p *Processor) Submit(ctx context.Context, key string, person Person, lead crm.Lead) (store.Operation, error) {
 	return p.SubmitTenant(ctx, "", key, person, lead)
 }
@@ -60,17 +64,23 @@ func submission(tenant, key string, person Person, lead crm.Lead) (store.Submiss
 	if err != nil {
 		return store.Submission{}, fmt.Errorf("dedup: submit: %w: lead: %w", store.ErrInvalid, err)
 	}
-	scope, id := "user", person.ID
-	if id == "" {
-		scope, id = "key", key
+	if string(fields) == "{}" {
+		return store.Submission{}, fmt.Errorf("dedup: submit: %w: the lead is empty", store.ErrInvalid)
 	}
-	ordering := OrderingKey(tenant, SubmitSource, "", scope, id)
-	contact := ContactKey(tenant, SubmitSource, person.ID)
+	source, bot, scope, id := SubmitSource, "", "user", person.ID
+	if person.Source != "" && person.Bot != "" {
+		source, bot = person.Source, person.Bot
+	}
+	if id == "" {
+		source, bot, scope, id = SubmitSource, "", "key", key
+	}
+	ordering := OrderingKey(tenant, source, bot, scope, id)
+	contact := ContactKey(tenant, source, person.ID)
 	// The operation hangs on the key alone, not on the person: the same key is the same operation whoever is named.
 	deal := ids.UUID("deal", tenant, SubmitSource, key)
 	op := ids.UUID(string(crm.KindCreate), deal)
 	return store.Submission{
-		Contact: store.Contact{Key: contact, Tenant: tenant, Source: SubmitSource, UserID: person.ID},
+		Contact: store.Contact{Key: contact, Tenant: tenant, Source: source, UserID: person.ID},
 		Deal: store.Deal{ID: deal, Tenant: tenant, OrderingKey: ordering, ContactKey: contact, Key: "submit:" + key, Generation: 1,
 			State: store.DealOpen, CreateOp: op},
 		Operation: store.Operation{ID: op, Tenant: tenant, Kind: string(crm.KindCreate), OrderingKey: ordering, ContactKey: contact,

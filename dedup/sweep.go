@@ -3,6 +3,8 @@ package dedup
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/leadonce/leadonce/crm"
@@ -59,11 +61,19 @@ func (p *Processor) advanceOnce(ctx context.Context, rep store.Report) {
 	}
 }
 
-// canLookUp reports whether a doubt about op may be settled without a person: in the account where it may be. One that was
-// never begun here (a restored backup) may be in the present one.
-func (p *Processor) canLookUp(op store.Operation) bool {
-	_, ok := p.adapter.(crm.Finder)
-	return ok && crm.Kind(op.Kind) == crm.KindCreate && (op.Adapter == "" || op.Adapter == p.desc.Identity)
+// noLookUp says why a look-up can't settle a doubt about op; empty if it may. One that was never begun here (a restored
+// backup) may be in the present account.
+func (p *Processor) noLookUp(op store.Operation) string {
+	_, finds := p.adapter.(crm.Finder)
+	switch {
+	case !finds:
+		return "the adapter has no look-up (crm.Finder)"
+	case crm.Kind(op.Kind) != crm.KindCreate:
+		return "there is no look-up for " + op.Kind
+	case op.Adapter != "" && op.Adapter != p.desc.Identity:
+		return fmt.Sprintf("it began under adapter %q, and %q runs now", op.Adapter, p.desc.Identity)
+	}
+	return ""
 }
 
 // lookupLoop asks the CRM about doubts, one at a time and without a lease: the verdict is guarded by the version that was
@@ -94,11 +104,29 @@ func (p *Processor) lookupLoop(ctx context.Context) {
 	}
 }
 
+// lookUp settles a doubt, or tells a person when it can't. It comes a quiet period after the doubt began: before that there
+// is nothing that a person could know better.
 func (p *Processor) lookUp(ctx context.Context, op store.Operation) {
-	if !p.canLookUp(op) {
-		p.advanceOnce(ctx, store.Report{ID: op.ID, Version: op.Version, On: store.Inconclusive, RetryAfter: 24 * time.Hour, Reason: op.Reason})
-		return
+	rep, err := store.Report{ID: op.ID, Version: op.Version, On: store.Inconclusive, RetryAfter: 24 * time.Hour}, error(nil)
+	if why := p.noLookUp(op); why != "" {
+		rep.Reason = op.Reason
+		if !strings.HasPrefix(op.Reason, why) {
+			rep.Reason = why + ", so a person must look. Before: " + op.Reason
+		}
+	} else {
+		rep, err = p.ask(op)
 	}
+	p.advanceOnce(ctx, rep)
+	// A person hears of it once, and again when there is something new; not while the CRM can't even be asked.
+	if rep.On == store.Inconclusive && err == nil && rep.Reason != op.Reason {
+		op.Reason = rep.Reason
+		p.opt.Logger.Warn("leadonce: an operation needs a person", "operation", op.ID, "kind", op.Kind, "state", string(op.State))
+		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, time.Now()))
+	}
+}
+
+// ask makes the look-up. The error is that of the question, not of the verdict.
+func (p *Processor) ask(op store.Operation) (store.Report, error) {
 	found, r := attempt(p.opt.CallTimeout, p.opt.grace(), func(ctx context.Context) ([]string, error) {
 		return p.adapter.(crm.Finder).FindLead(ctx, crm.Op{ID: op.ID, Key: op.ID, Kind: crm.Kind(op.Kind), Tenant: op.Tenant})
 	}, nil)
@@ -106,12 +134,5 @@ func (p *Processor) lookUp(ctx context.Context, op store.Operation) {
 		r.err = context.DeadlineExceeded
 	}
 	trust := p.opt.TrustEmptyLookup && p.desc.LookupReadsOwnWrites
-	rep := lookedUp(op, found, r.err, trust, p.terms, time.Now())
-	p.advanceOnce(ctx, rep)
-	// A person hears of it when the look-up has had its say, and again only when that changes.
-	if rep.On == store.Inconclusive && r.err == nil && rep.Reason != op.Reason {
-		op.Reason = rep.Reason
-		p.opt.Logger.Warn("leadonce: an operation needs a person", "operation", op.ID, "kind", op.Kind, "state", string(op.State))
-		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, time.Now()))
-	}
+	return lookedUp(op, found, r.err, trust, p.terms, time.Now()), r.err
 }

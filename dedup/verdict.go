@@ -113,7 +113,7 @@ func lookedUp(op store.Operation, found []string, err error, trust bool, t terms
 	case absent(op, trust, t, now):
 		rep.On, rep.RetryAfter, rep.Reason = store.Absent, 0, "look-up found nothing, and nothing can still arrive"
 	default:
-		rep.Reason = "look-up found nothing, which proves nothing here; a person must look"
+		rep.Reason = "look-up found nothing; that is no proof here (dedup.Options.TrustEmptyLookup says when it is), so a person must look"
 	}
 	return rep
 }
