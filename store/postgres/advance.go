@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -117,8 +116,13 @@ func (t *advanceTx) run(batch []*advanceCall, patience string) error {
 			return err
 		}
 	}
-	if err := t.moves.write(t.c, t.now); err != nil {
+	unblocked, err := t.moves.write(t.c, t.now)
+	if err != nil {
 		return err
+	}
+	for _, m := range batch { // which of them it was does not matter to a hint
+		m.out.due = m.out.due || unblocked
+		t.due = t.due || m.out.due
 	}
 	return t.s.tell(t.c, t.s.dueNotice(t.due))
 }
@@ -152,8 +156,7 @@ func (t *advanceTx) decide(m *advanceCall, row *locked) error {
 		return nil
 	}
 	t.moves.add(row, move)
-	due := move.Unblock || (move.Changed && (move.Op.State == store.Pending || move.Op.State == store.Uncertain))
-	t.due = t.due || due
+	due := move.Changed && (move.Op.State == store.Pending || move.Op.State == store.Uncertain)
 	m.out, r.tried = advanced{op: move.Op, due: due}, nil
 	if move.Changed {
 		r.tried = &move.Op
@@ -177,17 +180,4 @@ func (t *advanceTx) keepEvidence(r store.Report, bad error) error {
 		}))
 	}
 	return setAside(t.c, []error{bad}, t.now)
-}
-
-// begin starts the work of a transaction: it returns the clock, and sets how long locks are waited for.
-func (s *Store) begin(c *session, patience string) (time.Time, error) {
-	var now int64
-	found, err := c.get(&now, `
-		select {schema}.leadonce_clock(:fixed)
-		from (select case when :patience <> '' then set_config('lock_timeout', :patience, true) end as set) as patience
-		where set is null or set <> ''`, args{"fixed": s.fixed(), "patience": patience})
-	if err == nil && !found {
-		err = errors.New("the server tells no time")
-	}
-	return sqlstore.Time(now), err
 }

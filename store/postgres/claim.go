@@ -68,7 +68,10 @@ func (t *claimTx) run(c *session, again bool) (err error) {
 		w.ops = append(w.ops, row)
 		t.begun = append(t.begun, taken)
 	}
-	return errors.Join(w.writeOperations(c, t.now), setAside(c, t.corrupt, t.now))
+	if _, err := w.write(c, t.now); err != nil {
+		return err
+	}
+	return setAside(c, t.corrupt, t.now)
 }
 
 // begunBy returns what a call whose answer was lost has begun: it is still in the claimer's name.

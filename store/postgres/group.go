@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"github.com/leadonce/leadonce/store"
@@ -78,6 +79,21 @@ func (g *group[In, Out]) poke() {
 	}
 }
 
+// gather lets the callers of the batch before, who were answered a moment ago, ask again: it waits no longer than it takes
+// everybody else to run once.
+func (g *group[In, Out]) gather() {
+	for n := -1; ; {
+		g.mu.Lock()
+		more := len(g.queue) > n && len(g.queue) < maxBatch
+		n = len(g.queue)
+		g.mu.Unlock()
+		if !more {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
 // take returns what waits. Calls that nobody waits for any more are dropped: nothing of them has begun.
 func (g *group[In, Out]) take() []*call[In, Out] {
 	g.mu.Lock()
@@ -101,6 +117,7 @@ func (g *group[In, Out]) loop() {
 	for {
 		select {
 		case <-g.wake:
+			g.gather()
 			if batch := g.take(); len(batch) > 0 {
 				g.answer(batch)
 			}

@@ -1,10 +1,7 @@
 package postgres
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/leadonce/leadonce/store"
@@ -104,6 +101,8 @@ type crmID struct {
 	CRMID string `db:"crm_id"`
 }
 
+func (r *crmID) id() string { return r.ID }
+
 func (w *moves) add(before *locked, m sqlstore.Move) {
 	if m.Changed {
 		w.ops = append(w.ops, sqlstore.EncodeOperation(m.Op, before.op.Version))
@@ -126,91 +125,72 @@ func (w *moves) add(before *locked, m sqlstore.Move) {
 	}
 }
 
-// write stores the moves. What waits for a create is met after the create is locked, so that none is missed.
-func (w *moves) write(c *session, now time.Time) error {
-	for _, step := range []func(*session, time.Time) error{
-		w.writeOperations, w.writeTrail, w.writeDeals, w.writePeople, w.writeUnblocked, w.writeCanceled,
-	} {
-		if err := step(c, now); err != nil {
-			return err
-		}
+// write stores the moves by one statement, and drops what waits for creates that will not come. What waits for a create is
+// looked for after the create was locked, so that none is missed. It reports whether something was unblocked.
+//
+// An update of many rows names their ids twice: as an array, by which the index finds them, and with their values.
+func (w *moves) write(c *session, now time.Time) (unblocked bool, err error) {
+	if len(w.ops)+len(w.trail) == 0 {
+		return false, nil
 	}
-	return nil
-}
-
-func (w *moves) writeOperations(c *session, _ time.Time) error {
-	if len(w.ops) == 0 {
-		return nil
+	type counts struct {
+		Moved     int64 `db:"moved"`
+		Unblocked int64 `db:"unblocked"`
 	}
-	n, err := c.exec(`
-		update {schema}.leadonce_operations o
-		set blocked = r.blocked, state = r.state, doubt = r.doubt, version = r.version, adapter = r.adapter,
-			guarantee = r.guarantee, window_ns = r.window_ns, attempts = r.attempts, failures = r.failures,
-			first_sent_at = r.first_sent_at, last_sent_at = r.last_sent_at, unreturned = r.unreturned, due_at = r.due_at,
-			owner = r.owner, fence = r.fence, lease_until = r.lease_until, crm_id = r.crm_id, conflict_id = r.conflict_id,
-			reason = r.reason, updated_at = r.updated_at, ended_at = r.ended_at, token = r.token
-		from json_to_recordset(cast(:rows as json)) as r(id text, seen bigint, blocked smallint, state text, doubt smallint,
-			version bigint, adapter text, guarantee text, window_ns bigint, attempts bigint, failures bigint,
-			first_sent_at bigint, last_sent_at bigint, unreturned smallint, due_at bigint, owner text, fence bigint,
-			lease_until bigint, crm_id text, conflict_id text, reason text, updated_at bigint, ended_at bigint, token bigint)
-		where o.id = r.id and o.version = r.seen and o.broken = 0
-		returning 1`, args{"rows": jsonRows(c.st.mapper, w.ops)})
-	if err == nil && n != int64(len(w.ops)) {
-		err = fmt.Errorf("%d of %d operations were written: %w", n, len(w.ops), store.ErrMoved)
+	m := c.st.mapper
+	n, err := all[counts](c, `
+		with moved as (
+			update {schema}.leadonce_operations o
+			set blocked = r.blocked, state = r.state, doubt = r.doubt, version = r.version, adapter = r.adapter,
+				guarantee = r.guarantee, window_ns = r.window_ns, attempts = r.attempts, failures = r.failures,
+				first_sent_at = r.first_sent_at, last_sent_at = r.last_sent_at, unreturned = r.unreturned, due_at = r.due_at,
+				owner = r.owner, fence = r.fence, lease_until = r.lease_until, crm_id = r.crm_id,
+				conflict_id = r.conflict_id, reason = r.reason, updated_at = r.updated_at, ended_at = r.ended_at,
+				token = r.token
+			from json_to_recordset(cast(:rows as json)) as r(id text, seen bigint, blocked smallint, state text,
+				doubt smallint, version bigint, adapter text, guarantee text, window_ns bigint, attempts bigint,
+				failures bigint, first_sent_at bigint, last_sent_at bigint, unreturned smallint, due_at bigint, owner text,
+				fence bigint, lease_until bigint, crm_id text, conflict_id text, reason text, updated_at bigint,
+				ended_at bigint, token bigint)
+			where o.id = any(array(select json_array_elements_text(cast(:ids as json))))
+				and o.id = r.id and o.version = r.seen and o.broken = 0
+			returning 1
+		), noted as (
+			insert into {schema}.leadonce_trail (at, operation_id, cause, from_state, to_state, attempt, started_at, took_ns,
+				status, request_id, reason, crm_id, person, why, seen)
+			select at, operation_id, cause, from_state, to_state, attempt, started_at, took_ns,
+				status, request_id, reason, crm_id, person, why, seen
+			from json_populate_recordset(cast(null as {schema}.leadonce_trail), cast(:trail as json))
+		), deals as (
+			update {schema}.leadonce_deals d
+			set crm_id = r.crm_id, version = d.version + 1
+			from json_to_recordset(cast(:deals as json)) as r(id text, crm_id text)
+			where d.id = any(array(select json_array_elements_text(cast(:deal_ids as json)))) and d.id = r.id
+		), people as (
+			update {schema}.leadonce_contacts p
+			set crm_id = r.crm_id
+			from json_to_recordset(cast(:people as json)) as r(id text, crm_id text)
+			where p.contact_key = any(array(select json_array_elements_text(cast(:people_ids as json))))
+				and p.contact_key = r.id
+		), unblocked as (
+			update {schema}.leadonce_operations
+			set blocked = 0, version = version + 1, updated_at = :now
+			where depends_on = any(array(select json_array_elements_text(cast(:unblock as json)))) and state = 'pending'
+				and blocked = 1 and broken = 0
+			returning 1
+		)
+		select (select count(*) from moved) as moved, (select count(*) from unblocked) as unblocked`,
+		args{"rows": jsonRows(m, w.ops), "ids": jsonColumn(w.ops, func(o *sqlstore.Operation) string { return o.ID }),
+			"trail": jsonRows(m, w.trail), "deals": jsonRows(m, w.deals), "deal_ids": jsonColumn(w.deals, (*crmID).id),
+			"people": jsonRows(m, w.people), "people_ids": jsonColumn(w.people, (*crmID).id),
+			"unblock": jsonTexts(w.unblock), "now": sqlstore.Micros(now)})
+	if err == nil && (len(n) != 1 || n[0].Moved != int64(len(w.ops))) {
+		err = fmt.Errorf("an operation that was locked is not as it was read: %w", store.ErrMoved)
 	}
-	return err
-}
-
-func (w *moves) writeTrail(c *session, _ time.Time) error {
-	if len(w.trail) == 0 {
-		return nil
+	if err != nil {
+		return false, err
 	}
-	_, err := c.exec(`
-		insert into {schema}.leadonce_trail (at, operation_id, cause, from_state, to_state, attempt, started_at, took_ns,
-			status, request_id, reason, crm_id, person, why, seen)
-		select at, operation_id, cause, from_state, to_state, attempt, started_at, took_ns,
-			status, request_id, reason, crm_id, person, why, seen
-		from json_populate_recordset(cast(null as {schema}.leadonce_trail), cast(:rows as json))`,
-		args{"rows": jsonRows(c.st.mapper, w.trail)})
-	return err
-}
-
-func (w *moves) writeDeals(c *session, _ time.Time) error {
-	if len(w.deals) == 0 {
-		return nil
-	}
-	slices.SortFunc(w.deals, func(a, b *crmID) int { return cmp.Compare(a.ID, b.ID) })
-	_, err := c.exec(`
-		update {schema}.leadonce_deals d
-		set crm_id = r.crm_id, version = d.version + 1
-		from json_to_recordset(cast(:rows as json)) as r(id text, crm_id text)
-		where d.id = r.id`, args{"rows": jsonRows(c.st.mapper, w.deals)})
-	return err
-}
-
-func (w *moves) writePeople(c *session, _ time.Time) error {
-	if len(w.people) == 0 {
-		return nil
-	}
-	_, err := c.exec(`
-		update {schema}.leadonce_contacts p
-		set crm_id = r.crm_id
-		from json_to_recordset(cast(:rows as json)) as r(id text, crm_id text)
-		where p.contact_key = r.id`, args{"rows": jsonRows(c.st.mapper, w.people)})
-	return err
-}
-
-func (w *moves) writeUnblocked(c *session, now time.Time) error {
-	if len(w.unblock) == 0 {
-		return nil
-	}
-	_, err := c.exec(`
-		update {schema}.leadonce_operations
-		set blocked = 0, version = version + 1, updated_at = :now
-		where depends_on = any(array(select json_array_elements_text(cast(:ids as json)))) and state = 'pending'
-			and blocked = 1 and broken = 0`,
-		args{"ids": jsonTexts(w.unblock), "now": sqlstore.Micros(now)})
-	return err
+	return n[0].Unblocked > 0, w.writeCanceled(c, now)
 }
 
 // writeCanceled drops what waits for creates that will not come. A row that can't be read is set aside.
@@ -248,5 +228,8 @@ func (w *moves) writeCanceled(c *session, now time.Time) error {
 			next.add(l, m)
 		}
 	}
-	return errors.Join(next.write(c, now), setAside(c, corrupt, now))
+	if _, err := next.write(c, now); err != nil {
+		return err
+	}
+	return setAside(c, corrupt, now)
 }

@@ -133,7 +133,7 @@ func (t *planTx) run(patience string) (err error) {
 	if err := t.store(); err != nil {
 		return err
 	}
-	if err := t.drops.write(t.c, t.now); err != nil {
+	if _, err := t.drops.write(t.c, t.now); err != nil {
 		return err
 	}
 	return t.s.tell(t.c, t.s.dueNotice(t.due))

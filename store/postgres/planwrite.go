@@ -63,14 +63,16 @@ func (w *planWrite) run(c *session, fixed int64) (map[string]map[string]bool, er
 			update {schema}.leadonce_keys k
 			set version = k.version + 1, token = r.token
 			from json_to_recordset(cast(:keys as json)) as r(ordering_key text, version bigint, token bigint)
-			where k.ordering_key = r.ordering_key and k.version = r.version and r.version > 0
+			where k.ordering_key = any(array(select json_array_elements_text(cast(:planned as json))))
+				and k.ordering_key = r.ordering_key and k.version = r.version
 			returning k.ordering_key
 		), ended as (
 			update {schema}.leadonce_events e
 			set state = r.state, reason = r.reason, attempts = e.attempts + r.attempt, due_at = r.due_at, ended_at = r.ended_at
 			from json_to_recordset(cast(:events as json)) as r(id bigint, ordering_key text, state text, reason text,
 				attempt bigint, due_at bigint, ended_at bigint)
-			where e.id = r.id and e.ordering_key = r.ordering_key and e.ended_at = 0
+			where e.ordering_key = any(array(select json_array_elements_text(cast(:planned as json))))
+				and e.id = r.id and e.ordering_key = r.ordering_key and e.ended_at = 0
 			returning e.id
 		), people as (
 			insert into {schema}.leadonce_contacts (contact_key, tenant, source, user_id, crm_id)
@@ -107,7 +109,8 @@ func (w *planWrite) run(c *session, fixed int64) (map[string]map[string]bool, er
 			set fields = r.fields, revision = r.revision, version = r.version, updated_at = r.updated_at
 			from json_to_recordset(cast(:edits as json)) as r(id text, seen bigint, fields bytea, revision bigint,
 				version bigint, updated_at bigint)
-			where o.id = r.id and o.version = r.seen
+			where o.id = any(array(select json_array_elements_text(cast(:edited as json))))
+				and o.id = r.id and o.version = r.seen
 		), linked as (
 			insert into {schema}.leadonce_links (event_id, operation_id)
 			select event_id, operation_id
@@ -121,7 +124,9 @@ func (w *planWrite) run(c *session, fixed int64) (map[string]map[string]bool, er
 		union all select 'operation', id from made`,
 		args{"keys": jsonRows(m, w.keys), "events": jsonRows(m, w.events), "contacts": jsonRows(m, w.contacts),
 			"deals": jsonRows(m, w.deals), "touches": jsonTexts(w.touches), "operations": jsonRows(m, w.ops),
-			"edits": jsonRows(m, w.edits), "links": jsonRows(m, w.links), "fixed": fixed})
+			"edits": jsonRows(m, w.edits), "planned": jsonColumn(w.keys, func(k *keyWrite) string { return k.Key }),
+			"edited": jsonColumn(w.edits, func(o *sqlstore.Operation) string { return o.ID }),
+			"links":  jsonRows(m, w.links), "fixed": fixed})
 	for _, r := range rows {
 		got[r.Kind][r.ID] = true
 	}

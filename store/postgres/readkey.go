@@ -65,9 +65,13 @@ func (s *Store) ReadKey(ctx context.Context, key string) (store.KeyView, error) 
 // readAll answers calls from one snapshot.
 func (s *Store) readAll(batch []*keyCall) {
 	err := s.view(context.Background(), func(c *session) error {
-		r := keyReader{s: s, c: c, views: map[string]*keyRead{}}
+		now, err := s.begin(c, "")
+		if err != nil {
+			return err
+		}
+		r := keyReader{c: c, views: map[string]*keyRead{}}
 		for _, m := range batch {
-			r.views[sqlstore.Clean(m.in)] = &keyRead{view: store.KeyView{Key: m.in}}
+			r.views[sqlstore.Clean(m.in)] = &keyRead{view: store.KeyView{Key: m.in, Now: now}}
 		}
 		for _, step := range []func() error{r.versions, r.events, r.deals, r.operations} {
 			if err := step(); err != nil {
@@ -93,7 +97,6 @@ func (r *keyRead) copy() keyRead {
 }
 
 type keyReader struct {
-	s     *Store
 	c     *session
 	views map[string]*keyRead
 	some  bool // some key has events
@@ -107,16 +110,13 @@ func (r *keyReader) versions() error {
 	type versionRow struct {
 		Key     string `db:"ordering_key"`
 		Version int64  `db:"version"`
-		Now     int64  `db:"now"`
 	}
 	rows, err := all[versionRow](r.c, `
-		select a.ordering_key, coalesce(k.version, 0) as version, {schema}.leadonce_clock(:fixed) as now
-		from json_array_elements_text(cast(:keys as json)) as a(ordering_key)
-			left join {schema}.leadonce_keys k on k.ordering_key = a.ordering_key`,
-		args{"keys": jsonTexts(keys), "fixed": r.s.fixed()})
+		select ordering_key, version
+		from {schema}.leadonce_keys
+		where ordering_key = any(array(select json_array_elements_text(cast(:keys as json))))`, args{"keys": jsonTexts(keys)})
 	for _, row := range rows {
-		v := r.views[row.Key]
-		v.view.Version, v.view.Now = row.Version, sqlstore.Time(row.Now)
+		r.views[row.Key].view.Version = row.Version
 	}
 	return err
 }

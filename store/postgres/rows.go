@@ -78,3 +78,12 @@ func appendString(b []byte, s string) []byte {
 	}
 	return append(append(append(b, '"'), s...), '"')
 }
+
+// jsonColumn returns one text of each row as a JSON array.
+func jsonColumn[T any](rows []*T, f func(*T) string) string {
+	list := make([]string, len(rows))
+	for i, r := range rows {
+		list[i] = f(r)
+	}
+	return jsonTexts(list)
+}

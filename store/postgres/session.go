@@ -212,6 +212,27 @@ func (s *Store) transaction(ctx context.Context, o *sql.TxOptions, f func(*sessi
 	return err
 }
 
+// begin starts the work of a transaction: it returns the clock, and sets how long locks are waited for ("" leaves that as it
+// is). Every statement of ours finds its rows by an index; a server that plans one while the tables are nearly empty would
+// think otherwise, and keep to it while they grow.
+func (s *Store) begin(c *session, patience string) (time.Time, error) {
+	return s.clock(c, `
+		select {schema}.leadonce_clock(:fixed)
+		from (
+			select set_config('enable_seqscan', 'off', true)
+				|| case when :patience <> '' then set_config('lock_timeout', :patience, true) else '' end as settings) as s
+		where settings <> ''`, args{"fixed": s.fixed(), "patience": patience})
+}
+
+func (s *Store) clock(c *session, query string, a args) (time.Time, error) {
+	var now int64
+	found, err := c.get(&now, query, a)
+	if err == nil && !found {
+		err = errors.New("the server tells no time")
+	}
+	return sqlstore.Time(now), err
+}
+
 var (
 	writing = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	// reading is one snapshot for several statements.

@@ -46,7 +46,8 @@ func (s *Store) SubmitTx(ctx context.Context, tx *sql.Tx, sub store.Submission) 
 		return store.Operation{}, fmt.Errorf("postgres: submit: %w: tx is nil", store.ErrInvalid)
 	}
 	c := &session{ctx: ctx, st: s.st, tx: tx, bare: true}
-	now, err := s.begin(c, "")
+	now, err := s.clock(c, `
+		select {schema}.leadonce_clock(:fixed)`, args{"fixed": s.fixed()})
 	if err != nil {
 		return store.Operation{}, fmt.Errorf("postgres: submit: %w", unavailable(err))
 	}
