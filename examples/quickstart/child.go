@@ -20,7 +20,7 @@ const childEnv = "LEADONCE_QUICKSTART_CHILD"
 
 // childConfig is what the variable holds, as JSON.
 type childConfig struct {
-	Database string
+	Database place
 	Bot      botConfig
 	Verbose  bool
 }
@@ -39,7 +39,7 @@ func serveChild(config string, in io.Reader, out, errs io.Writer) error {
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return fmt.Errorf("%s: %w", childEnv, err)
 	}
-	st, err := openStore(context.Background(), c.Database)
+	st, err := c.Database.open(context.Background())
 	if err != nil {
 		return err
 	}

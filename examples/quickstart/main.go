@@ -8,7 +8,8 @@
 //	ok: 17 scenarios, 0 lost, 0 duplicated
 //
 // and exit code 0; if anything came out otherwise, with what was expected instead and exit code 1. See it fail with
-// -break, which plugs in an adapter that does what most do: send again when no answer came.
+// -break, which plugs in an adapter that does what most do: send again when no answer came. With -db postgres://... the same
+// happens on PostgreSQL.
 //
 // Where to read: bot.go is the wiring, the same that a bot of your own needs; scenario.go is what happens to it; world.go
 // is what surrounds it (Telegram, the CRM, the database); child.go is how a process is started and killed.
@@ -54,7 +55,9 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	var s settings
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.StringVar(&s.db, "db", "", "`directory` for the SQLite files (default: the system's for temporary files)")
+	flags.StringVar(&s.db, "db", "", "`place` of the databases: a directory for SQLite files (default: the system's for\n"+
+		"temporary files), or postgres://USER@HOST/DATABASE: a schema for each scenario there,\ndropped at the end; "+
+		"give a password in PGPASSWORD, and ?sslmode=disable if the server has no TLS")
 	flags.BoolVar(&s.keep, "keep", false, "leave the databases, and say how to look into them")
 	flags.BoolVar(&s.retries, "break", false, "see it fail: use an adapter that sends again by itself when no answer came")
 	flags.BoolVar(&s.verbose, "v", false, "show the library's log")
@@ -82,7 +85,7 @@ var errVerdict = errors.New("a scenario failed")
 // play runs the scenarios with a crash all at once, since they mostly wait, and the others one by one beside them; it prints
 // each as soon as those above it are there.
 func play(ctx context.Context, s settings, out, errs io.Writer) error {
-	dbs, err := newDatabases(s.db, s.keep)
+	dbs, err := newDatabases(ctx, s.db)
 	if err != nil {
 		return err
 	}
@@ -124,7 +127,7 @@ func play(ctx context.Context, s settings, out, errs io.Writer) error {
 	wg.Wait()
 
 	fmt.Fprintln(out)
-	if err := dbs.close(out, all); err != nil {
+	if err := end(dbs, s.keep, out, all); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -143,7 +146,7 @@ type result struct {
 	err error
 }
 
-func playOne(ctx context.Context, sc scenario, dbs *databases, s settings, log *slog.Logger) (res result) {
+func playOne(ctx context.Context, sc scenario, dbs databases, s settings, log *slog.Logger) (res result) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	w, err := newWorld(ctx, sc, dbs, s, log)

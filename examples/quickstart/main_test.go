@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/leadonce/leadonce/internal/pgtest"
 )
 
 // main_test.go: the quickstart tells the truth, both when all is well and when it is not. The child processes are this test
@@ -18,7 +20,7 @@ func TestMain(m *testing.M) {
 	if config, ok := os.LookupEnv(childEnv); ok {
 		os.Exit(childMain(config, os.Stdin, os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	pgtest.Main(m)
 }
 
 // start runs the quickstart in this process.
@@ -40,11 +42,7 @@ func TestQuickstart(t *testing.T) {
 		if code != 0 || lastLine(out) != "ok: 17 scenarios, 0 lost, 0 duplicated" || errs != "" {
 			t.Fatalf("exit code %d\n%s\n%s", code, out, errs)
 		}
-		for line := range strings.Lines(out) {
-			if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 100 {
-				t.Errorf("%d columns: %s", n, line)
-			}
-		}
+		narrow(t, out)
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("left behind: %v, %v", left, err)
 		}
@@ -70,9 +68,9 @@ func TestQuickstart(t *testing.T) {
 			t.Errorf("it does not say how to look into a database:\n%s", out)
 		}
 	})
-	t.Run("Postgres is refused for now, without its password being shown", func(t *testing.T) {
-		code, _, errs := start(t.Context(), "-db", "postgres://bot:hunter2@db.example/leads")
-		if code != 1 || !strings.Contains(errs, "not yet") || strings.Contains(errs, "hunter2") {
+	t.Run("what is neither a directory nor PostgreSQL is refused", func(t *testing.T) {
+		code, _, errs := start(t.Context(), "-db", "mysql://bot:hunter2@db.example/leads")
+		if code != 1 || !strings.Contains(errs, "postgres://") || strings.Contains(errs, "hunter2") {
 			t.Fatalf("exit code %d: %s", code, errs)
 		}
 	})
@@ -91,6 +89,15 @@ func TestQuickstart(t *testing.T) {
 	})
 }
 
+func narrow(t *testing.T, out string) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 100 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
 func TestChild(t *testing.T) {
 	config := func(c childConfig) string {
 		b, err := json.Marshal(c)
@@ -101,7 +108,7 @@ func TestChild(t *testing.T) {
 	}
 	t.Run("a child whose parent is gone ends by itself", func(t *testing.T) {
 		var out, errs bytes.Buffer
-		c := childConfig{Database: filepath.Join(t.TempDir(), "leads.db")}
+		c := childConfig{Database: place{DB: filepath.Join(t.TempDir(), "leads.db")}}
 		c.Bot.CRM = "http://127.0.0.1:1" // nobody listens, and nothing is sent
 		code := childMain(config(c), strings.NewReader(""), &out, &errs)
 		if code != 0 || !strings.HasPrefix(out.String(), "http://127.0.0.1:") || errs.Len() > 0 {
@@ -110,7 +117,7 @@ func TestChild(t *testing.T) {
 	})
 	t.Run("a child that can't open its database says so", func(t *testing.T) {
 		var out, errs bytes.Buffer
-		c := childConfig{Database: filepath.Join(t.TempDir(), "missing", "leads.db")}
+		c := childConfig{Database: place{DB: filepath.Join(t.TempDir(), "missing", "leads.db")}}
 		code := childMain(config(c), strings.NewReader(""), &out, &errs)
 		if code != 1 || !strings.Contains(errs.String(), "directory") {
 			t.Fatalf("exit code %d: %s", code, &errs)

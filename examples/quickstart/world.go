@@ -26,7 +26,7 @@ type world struct {
 	bot      *bot   // in this process, once started
 	child    *child // in another one
 
-	dsn     string
+	place   place
 	config  botConfig
 	verbose bool
 	log     *slog.Logger
@@ -34,8 +34,8 @@ type world struct {
 	settled string                 // the state that a person found and changed
 }
 
-func newWorld(ctx context.Context, sc scenario, dbs *databases, s settings, log *slog.Logger) (*world, error) {
-	w := &world{telegram: newCourier(), dsn: dbs.dsn(sc), verbose: s.verbose, log: log.With("scenario", sc.file())}
+func newWorld(ctx context.Context, sc scenario, dbs databases, s settings, log *slog.Logger) (*world, error) {
+	w := &world{telegram: newCourier(), place: dbs.of(sc), verbose: s.verbose, log: log.With("scenario", sc.file())}
 	w.crm = crmtest.NewSimulator(crmtest.Config{Guarantee: sc.promise, OnEffect: func(crm.Kind, string) {
 		if kill := w.killer.Swap(nil); kill != nil {
 			(*kill)()
@@ -45,7 +45,7 @@ func newWorld(ctx context.Context, sc scenario, dbs *databases, s settings, log 
 	if w.served, err = w.crm.Start(); err != nil {
 		return nil, err
 	}
-	if w.st, err = openStore(ctx, w.dsn); err != nil {
+	if w.st, err = w.place.open(ctx); err != nil {
 		return nil, errors.Join(err, w.served.Close())
 	}
 	w.config = botConfig{CRM: w.served.URL, CRMSays: w.crm.Describe(), LookUp: sc.lookUp, Retries: s.retries}
@@ -63,7 +63,7 @@ func (w *world) startBotOver(st store.Store) (err error) {
 
 // startChild starts the same bot in a process of its own, over the same database.
 func (w *world) startChild(ctx context.Context, c botConfig) (err error) {
-	w.child, err = startChild(ctx, childConfig{Database: w.dsn, Bot: c, Verbose: w.verbose})
+	w.child, err = startChild(ctx, childConfig{Database: w.place, Bot: c, Verbose: w.verbose})
 	return err
 }
 
