@@ -234,7 +234,7 @@ func oneLeadEach(t *testing.T, list []made, sim *crmtest.Simulator, want int) (o
 	for _, l := range sim.Leads() {
 		texts[l.Lead.Title]++
 	}
-	seen, ops, last := map[string]bool{}, map[string]bool{}, map[string]made{}
+	seen, ops := map[string]bool{}, map[string]bool{}
 	for _, m := range list {
 		var e enquiry
 		fmt.Sscan(m.update, &e.n)
@@ -258,6 +258,21 @@ func oneLeadEach(t *testing.T, list []made, sim *crmtest.Simulator, want int) (o
 			t.Errorf("update %s: operation %s points to lead %q of operation %q", m.update, m.op, m.crmID, l.OpID)
 		}
 		seen[m.update], ops[m.op] = true, true
+	}
+	inOrder(t, list, want)
+	if got := len(sim.Leads()); got != want-open {
+		t.Errorf("%d leads in the CRM, want %d", got, want-open)
+	}
+	return open
+}
+
+// inOrder checks that so many updates are stored and that those of one key, whose ids grow in the order in which each was
+// delivered after the one before was acknowledged, were accepted and planned in that order.
+func inOrder(t *testing.T, list []made, want int) {
+	t.Helper()
+	last, seen := map[string]made{}, map[string]bool{}
+	for _, m := range list {
+		seen[m.update] = true
 		if before, ok := last[m.key]; ok && before.seq >= m.seq {
 			t.Errorf("update %s was planned after %s, which was accepted after it", before.update, m.update)
 		} else if ok && number(before.update) >= number(m.update) {
@@ -268,10 +283,6 @@ func oneLeadEach(t *testing.T, list []made, sim *crmtest.Simulator, want int) (o
 	if len(seen) != want {
 		t.Errorf("%d updates are stored, %d were acknowledged", len(seen), want)
 	}
-	if got := len(sim.Leads()); got != want-open {
-		t.Errorf("%d leads in the CRM, want %d", got, want-open)
-	}
-	return open
 }
 
 func number(s string) (n int) {
@@ -299,4 +310,17 @@ func simulator(t *testing.T, c crmtest.Config) (*crmtest.Simulator, *crmtest.Ser
 	}
 	t.Cleanup(func() { srv.Close() })
 	return sim, srv
+}
+
+func execSQL(t *testing.T, dsn, text string) {
+	t.Helper()
+	db, err := sql.Open("postgres", dsn)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer db.Close()
+	if _, err := db.Exec(text); err != nil {
+		t.Errorf("%s: %v", text, err)
+	}
 }

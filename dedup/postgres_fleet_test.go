@@ -412,7 +412,7 @@ func fleetRun(t *testing.T, c crmtest.Config, persons, each int) {
 	stop, killer := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(killer)
-		f.killUntil(stop, 400*time.Millisecond)
+		f.killUntil(stop, time.Second)
 	}()
 	deliverAll(ctx, f.door, persons, each, seed)
 	delivered := time.Since(began)

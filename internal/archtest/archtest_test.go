@@ -37,7 +37,7 @@ var rules = []rule{
 	{"store/postgres", []string{"…/store", "…/store/internal/sqlstore", "github.com/jmoiron/sqlx", "github.com/jmoiron/sqlx/…", "github.com/lib/pq"},
 		"an engine knows the contract and its driver", []string{"…/store/storetest", "…/internal/…"}},
 	{"dedup", []string{"…/store", "…/crm", "…/internal/ids", "…/internal/backoff"},
-		"the core meets stores and CRMs only through their contracts", []string{"…/store/…", "…/crm/…", "…/telegram"}},
+		"the core meets stores and CRMs only through their contracts", []string{"…/store/…", "…/crm/…", "…/telegram", "…/internal/…"}},
 	{"telegram", []string{"…/dedup", "…/store", "…/internal/ids"}, "a source knows the door it delivers to, not what becomes of an enquiry",
 		[]string{"…/store/…", "…/crm/…"}},
 	{"internal/ids", nil, "a leaf", nil},

@@ -1,0 +1,403 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leadonce/leadonce/crm"
+	"github.com/leadonce/leadonce/crm/crmtest"
+	"github.com/leadonce/leadonce/dedup"
+	"github.com/leadonce/leadonce/internal/pgtest"
+	"github.com/leadonce/leadonce/store"
+	"github.com/leadonce/leadonce/store/postgres"
+)
+
+// postgres_race_test.go: two processors on two stores of one PostgreSQL, as two machines have them, and what they could do to
+// each other: decide about one contact at the same time, miss an event that comes in while they commit, add to a deal that ends.
+
+// meeting lets two planners commit at the same time: a commit waits, not for long, until the other one has decided too.
+type meeting struct {
+	*postgres.Store
+	at        chan struct{} // shared by the two: whoever comes second takes the first one along
+	conflicts *atomic.Int64
+}
+
+func (m *meeting) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation, error) {
+	select {
+	case m.at <- struct{}{}:
+	case <-m.at:
+	case <-time.After(20 * time.Millisecond):
+	}
+	ops, err := m.Store.CommitPlan(ctx, p)
+	if errors.Is(err, store.ErrConflict) {
+		m.conflicts.Add(1)
+	}
+	return ops, err
+}
+
+// pair is two machines.
+type pair struct {
+	dsn       string
+	st        [2]*meeting
+	conflicts atomic.Int64
+}
+
+func openPair(t *testing.T) *pair {
+	t.Helper()
+	p := &pair{dsn: pgtest.DSN(t)}
+	at := make(chan struct{})
+	for i := range p.st {
+		p.st[i] = &meeting{Store: openPostgres(t, p.dsn), at: at, conflicts: &p.conflicts}
+	}
+	return p
+}
+
+// acceptAll accepts messages of person 7 from many goroutines, through both stores.
+func (p *pair) acceptAll(t *testing.T, n int) {
+	t.Helper()
+	var all sync.WaitGroup
+	next := make(chan int)
+	for i := range 16 {
+		all.Go(func() {
+			for id := range next {
+				if _, err := p.st[i%2].Accept(context.Background(), event(7, id, fmt.Sprint("please call me ", id))); err != nil {
+					t.Errorf("accept %d: %v", id, err)
+				}
+			}
+		})
+	}
+	for id := range n {
+		next <- id + 1
+	}
+	close(next)
+	all.Wait()
+}
+
+// byHintsAlone: nobody asks the store for due keys or operations, but once at the start. What is found is found by a hint.
+func byHintsAlone(o *dedup.Options) { o.Poll = time.Hour }
+
+func TestTwoPlannersOfOneContact(t *testing.T) {
+	const messages = 200
+	t.Run("one lead a message: none is left behind, none is made twice", func(t *testing.T) {
+		t.Parallel()
+		p := openPair(t)
+		sim, _ := simulator(t, none)
+		for _, st := range p.st {
+			runPostgres(t, st, sim.Local(), dedup.OnePerMessage(lead), byHintsAlone)
+		}
+		p.acceptAll(t, messages)
+		settled(t, p.st[0].Store, 30*time.Second, nil)
+		list := found(t, p.dsn)
+		oneRequestEach(t, list, sim)
+		seen := map[string]bool{}
+		for i, m := range list {
+			if m.opState != string(store.Done) || sim.Created(m.op) != 1 || seen[m.op] {
+				t.Errorf("update %s: operation %s is %s, %d leads", m.update, m.op, m.opState, sim.Created(m.op))
+			}
+			if seen[m.op] = true; i > 0 && list[i-1].seq >= m.seq {
+				t.Errorf("event %d was planned after %d", list[i-1].event, m.event)
+			}
+		}
+		if len(list) != messages || len(sim.Leads()) != messages {
+			t.Errorf("%d rows, %d leads, want %d", len(list), len(sim.Leads()), messages)
+		}
+		p.met(t)
+	})
+	t.Run("continued within a day: one deal, and everything else is its notes", func(t *testing.T) {
+		t.Parallel()
+		p := openPair(t)
+		sim, _ := simulator(t, none)
+		for _, st := range p.st {
+			runPostgres(t, st, sim.Local(), dedup.ContinueWithin(24*time.Hour, lead), byHintsAlone)
+		}
+		p.acceptAll(t, messages)
+		settled(t, p.st[0].Store, 30*time.Second, nil)
+		list := found(t, p.dsn)
+		for i, m := range list {
+			want := crm.KindNote
+			if i == 0 {
+				want = crm.KindCreate
+			}
+			if m.kind != string(want) || m.opState != string(store.Done) || m.deal != list[0].deal {
+				t.Errorf("event %d is a %s (%s) of deal %s, want %s of %s", m.event, m.kind, m.opState, m.deal, want, list[0].deal)
+			}
+		}
+		if leads := sim.Leads(); len(list) != messages || len(leads) != 1 || len(leads[0].Notes) != messages-1 {
+			t.Errorf("%d rows, %d leads, want %d and one with the rest as notes", len(list), len(leads), messages)
+		}
+		p.met(t)
+	})
+}
+
+// met makes sure that there was a race at all.
+func (p *pair) met(t *testing.T) {
+	t.Helper()
+	if n := p.conflicts.Load(); n == 0 {
+		t.Error("no plan lost against another: nothing was shown")
+	} else {
+		t.Logf("%d plans lost against another", n)
+	}
+}
+
+// meanwhile lets something happen between a decision and its commit, once.
+type meanwhile struct {
+	*postgres.Store
+	when func(store.Plan) bool
+	do   func()
+	once sync.Once
+	got  chan error // what the commit after it came to
+}
+
+func (m *meanwhile) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation, error) {
+	now := false
+	if m.when(p) {
+		m.once.Do(func() {
+			m.do()
+			now = true
+		})
+	}
+	ops, err := m.Store.CommitPlan(ctx, p)
+	if now {
+		m.got <- err
+	}
+	return ops, err
+}
+
+// addsNote reports whether a plan continues a deal.
+func addsNote(p store.Plan) bool {
+	return slices.ContainsFunc(p.Operations, func(o store.Operation) bool { return o.Kind == string(crm.KindNote) })
+}
+
+// putOff answers leads with one title by an error, once begin is closed.
+type putOff struct {
+	*crmtest.Client
+	title string
+	begin <-chan struct{}
+	err   error
+}
+
+func (a putOff) CreateLead(ctx context.Context, op crm.Op, l crm.Lead) (string, error) {
+	if l.Title != a.title {
+		return a.Client.CreateLead(ctx, op, l)
+	}
+	select {
+	case <-a.begin:
+		return "", a.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+const first, second = "please call me", "please call me again"
+
+var busyForAnHour = crm.NotApplied(errors.New("busy"), time.Hour)
+
+func TestNoNoteIntoADealThatEndedMeanwhile(t *testing.T) {
+	type ending struct {
+		t      *testing.T
+		dsn    string
+		st     *postgres.Store
+		create string
+		refuse func()
+	}
+	for _, c := range []struct {
+		name   string
+		answer error
+		end    func(e ending)
+	}{
+		{"canceled", busyForAnHour, func(e ending) {
+			e.refuse()
+			cancel(e.t, e.st, waitFor(e.t, e.st, e.create, store.Pending))
+		}},
+		{"failed", crm.Rejected(errors.New("no such phone")), func(e ending) {
+			e.refuse()
+			waitFor(e.t, e.st, e.create, store.Failed)
+		}},
+		{"closed", busyForAnHour, func(e ending) {
+			e.refuse()
+			execSQL(e.t, e.dsn, `update leadonce.leadonce_deals set state = 'closed', version = version + 1`)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			st, other := openPostgres(t, dsn), openPostgres(t, dsn)
+			sim, _ := simulator(t, none)
+			begin := make(chan struct{})
+			create := make(chan string, 1)
+			m := &meanwhile{Store: st, when: addsNote, got: make(chan error, 1), do: func() {
+				c.end(ending{t, dsn, other, <-create, func() { close(begin) }})
+			}}
+			runPostgres(t, m, putOff{sim.Local(), first, begin, c.answer}, dedup.ContinueWithin(time.Hour, lead))
+			for i, text := range []string{first, second} {
+				r, err := st.Accept(t.Context(), event(7, i+1, text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					create <- createOf(t, st, r.EventID)
+				}
+			}
+			until(t, "the second lead", func() bool { return len(sim.Leads()) > 0 })
+			if err := <-m.got; !errors.Is(err, store.ErrConflict) {
+				t.Errorf("the note was committed with %v, want a conflict", err)
+			}
+			list := found(t, dsn)
+			if len(list) != 2 || list[1].kind != string(crm.KindCreate) || list[0].deal == list[1].deal {
+				t.Errorf("the second message became %+v, want a deal of its own", list)
+			}
+			if l := sim.Leads(); len(l) != 1 || l[0].Lead.Title != second || len(l[0].Notes) != 0 {
+				t.Errorf("the CRM holds %+v", l)
+			}
+		})
+	}
+}
+
+// A person cancels a lead at the moment in which the next message is planned, by chance before or after: the message is
+// canceled with it, or opens a deal of its own. It never waits for ever in a deal that is over.
+func TestCancelRacingWithPlans(t *testing.T) {
+	t.Parallel()
+	const persons = 60
+	p := openPair(t)
+	sim, _ := simulator(t, none)
+	begin := make(chan struct{})
+	close(begin)
+	for _, st := range p.st {
+		runPostgres(t, st, putOff{sim.Local(), first, begin, busyForAnHour}, dedup.ContinueWithin(time.Hour, lead))
+	}
+	var all sync.WaitGroup
+	creates := make([]string, persons)
+	for i := range persons {
+		all.Go(func() {
+			accept := func(n int, text string) int64 {
+				r, err := p.st[i%2].Accept(t.Context(), event(i, 10*i+n, text))
+				if err != nil {
+					t.Error(err)
+				}
+				return r.EventID
+			}
+			creates[i] = createOf(t, p.st[0].Store, accept(1, first))
+			op := waitFor(t, p.st[0].Store, creates[i], store.Pending)
+			all.Go(func() { accept(2, second) })
+			time.Sleep(time.Duration(i) * time.Millisecond) // some before the plan, some after it
+			cancel(t, p.st[1-i%2].Store, op)
+		})
+	}
+	all.Wait()
+	settled(t, p.st[0].Store, 30*time.Second, nil)
+	with, own := 0, 0
+	for _, m := range found(t, p.dsn) {
+		switch {
+		case slices.Contains(creates, m.op):
+			if m.opState != string(store.Canceled) {
+				t.Errorf("update %s: its create is %s, want canceled", m.update, m.opState)
+			}
+		case m.kind == string(crm.KindNote) && m.opState == string(store.Canceled):
+			with++
+		case m.kind == string(crm.KindCreate) && m.opState == string(store.Done):
+			own++
+		default:
+			t.Errorf("update %s became a %s, %s (%s)", m.update, m.kind, m.opState, m.opReason)
+		}
+	}
+	if with+own != persons || len(sim.Leads()) != own {
+		t.Errorf("%d messages canceled with their deal, %d with a lead of their own, %d leads; want %d in all", with, own,
+			len(sim.Leads()), persons)
+	}
+	t.Logf("%d canceled with their deal, %d in one of their own", with, own)
+}
+
+// cancel is a person's verdict.
+func cancel(t *testing.T, st *postgres.Store, op store.Operation) {
+	t.Helper()
+	_, err := dedup.NewDesk(st).Cancel(context.Background(), dedup.Verdict{OperationID: op.ID, Seen: op.Version, By: "olga"})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%s did not come", what)
+			return
+		}
+	}
+}
+
+// createOf waits for the operation that an event is planned into.
+func createOf(t *testing.T, st *postgres.Store, event int64) (id string) {
+	t.Helper()
+	until(t, "the plan", func() bool {
+		ops, err := st.Operations(context.Background(), store.OperationFilter{EventID: event})
+		if err == nil && len(ops) == 1 {
+			id = ops[0].ID
+		}
+		return id != ""
+	})
+	return id
+}
+
+// waitFor waits until an operation that was sent stands in a state.
+func waitFor(t *testing.T, st *postgres.Store, id string, state store.State) (op store.Operation) {
+	t.Helper()
+	until(t, "state "+string(state), func() bool {
+		var err error
+		op, err = st.Operation(context.Background(), id)
+		return err == nil && op.State == state && op.Attempts > 0
+	})
+	return op
+}
+
+// A person's messages go through the doors of two processes in turn, each when the one before was acknowledged, and are
+// planned in that order: whether somebody works meanwhile or only afterwards.
+func TestPlannedInTheOrderOfAcknowledgementAcrossProcesses(t *testing.T) {
+	const persons, each = 40, 6
+	for name, before := range map[string]bool{"while both work": true, "before anybody works": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := openPair(t)
+			sim, _ := simulator(t, none)
+			work := func() {
+				for _, st := range p.st {
+					runPostgres(t, st, sim.Local(), dedup.ContinueWithin(time.Hour, lead))
+				}
+			}
+			if before {
+				work()
+			}
+			var all sync.WaitGroup
+			for person := range persons {
+				all.Go(func() {
+					for n := range each {
+						e := event(person, person*each+n, fmt.Sprint("message ", n))
+						if _, err := p.st[(person+n)%2].Accept(context.Background(), e); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			if !before {
+				work()
+			}
+			settled(t, p.st[0].Store, 30*time.Second, nil)
+			inOrder(t, found(t, p.dsn), persons*each)
+			for _, l := range sim.Leads() {
+				if l.Lead.Title != "message 0" || len(l.Notes) != each-1 {
+					t.Errorf("a lead is %q with %d notes, want that of the first message with %d", l.Lead.Title, len(l.Notes), each-1)
+				}
+			}
+			if n := len(sim.Leads()); n != persons {
+				t.Errorf("%d leads, want %d", n, persons)
+			}
+		})
+	}
+}
