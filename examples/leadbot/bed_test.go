@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,6 +85,7 @@ type server struct {
 	t      *testing.T
 	dir    string
 	url    string
+	db     []string // flags: nil means leads.db
 	cmd    *exec.Cmd
 	exited chan struct{}
 
@@ -106,12 +108,12 @@ func (s *server) logged() string {
 
 var listening = regexp.MustCompile(`msg=listening url=(http://\S+)`)
 
-// start runs leadbot on leads.db in a folder of its own, and waits until it listens.
-func start(t *testing.T, crm string) *server {
+// start runs leadbot in a folder of its own, on leads.db or what the flags say, and waits until it listens.
+func start(t *testing.T, crm string, db ...string) *server {
 	t.Helper()
-	s := &server{t: t, dir: t.TempDir(), exited: make(chan struct{})}
-	s.cmd = command(context.Background(), s.dir, nil, "-listen", "127.0.0.1:0", "-crm", crm,
-		"-bot-id", "123456", "-tenant", "acme")
+	s := &server{t: t, dir: t.TempDir(), db: db, exited: make(chan struct{})}
+	s.cmd = command(context.Background(), s.dir, nil, append([]string{"-listen", "127.0.0.1:0", "-crm", crm,
+		"-bot-id", "123456", "-tenant", "acme"}, db...)...)
 	s.cmd.Stderr = s
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -214,7 +216,7 @@ func read[T any](t *testing.T, body string) (v T) {
 // ops runs an ops command that has to succeed.
 func (s *server) ops(args ...string) string {
 	s.t.Helper()
-	code, out, errOut := invoke(s.t, s.dir, append([]string{"ops"}, args...)...)
+	code, out, errOut := invoke(s.t, s.dir, slices.Concat([]string{"ops", args[0]}, s.db, args[1:])...)
 	if code != exitOK {
 		s.t.Fatalf("leadbot ops %s: exit %d\n%s%s", args, code, out, errOut)
 	}

@@ -1,30 +1,22 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"flag"
-	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/leadonce/leadonce/crm"
 	"github.com/leadonce/leadonce/crm/bitrix24"
 	"github.com/leadonce/leadonce/crm/crmtest"
 	"github.com/leadonce/leadonce/crm/jsonhook"
-	"github.com/leadonce/leadonce/store"
-	"github.com/leadonce/leadonce/store/sqlite"
 	"github.com/leadonce/leadonce/telegram"
 )
 
-// config.go: from flags and environment to a source, a store and a CRM.
+// config.go: from flags and environment to a source and a CRM. The database is in database.go.
 
 type config struct {
 	listen string
-	db     string
+	db     place
 	crm    string
 	source *telegram.Source
 
@@ -38,7 +30,7 @@ func parseConfig(args []string, env func(string) string) (config, error) {
 	c := config{b24Webhook: env("B24_WEBHOOK"), hookSecret: env("HOOK_SECRET")}
 	f := flag.NewFlagSet("leadbot", flag.ContinueOnError)
 	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", "")
-	f.StringVar(&c.db, "db", defaultDB, "")
+	c.db.flags(f)
 	f.StringVar(&c.crm, "crm", "", "")
 	tenant := f.String("tenant", "", "")
 	botID := f.Int64("bot-id", 0, "")
@@ -51,6 +43,8 @@ func parseConfig(args []string, env func(string) string) (config, error) {
 		return c, usagef("unknown command %q", rest[0])
 	case c.crm == "":
 		return c, usagef("-crm is missing: sim, jsonhook:URL or bitrix24")
+	case c.db.check() != nil:
+		return c, c.db.check()
 	case *botID == 0:
 		return c, usagef("-bot-id is missing: the number before the colon of the bot's token")
 	case strings.Trim(secrets, ", ") == "":
@@ -62,36 +56,6 @@ func parseConfig(args []string, env func(string) string) (config, error) {
 		return c, usagef("-bot-id or TELEGRAM_SECRET: %v", err)
 	}
 	return c, nil
-}
-
-const defaultDB = "leads.db"
-
-// database is all that leadbot asks of a store.
-type database interface {
-	store.Store
-	store.Reader
-	store.Operator
-	io.Closer
-}
-
-// openDatabase is the one place that knows which databases there are.
-func openDatabase(ctx context.Context, name string) (database, error) {
-	if strings.HasPrefix(name, "postgres://") || strings.HasPrefix(name, "postgresql://") {
-		return nil, usagef("-db: PostgreSQL comes with a later version; give the path of an SQLite file")
-	}
-	st, err := sqlite.Open(ctx, name, nil)
-	if err != nil {
-		return nil, fmt.Errorf("-db: %w", err)
-	}
-	return st, nil
-}
-
-// openExisting is for a person who looks: a mistyped path must not become an empty database.
-func openExisting(ctx context.Context, name string) (database, error) {
-	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, "://") {
-		return nil, fmt.Errorf("-db: there is no file %s: name the one that leadbot runs on", name)
-	}
-	return openDatabase(ctx, name)
 }
 
 // openCRM returns the adapter, and the simulator if it is that.

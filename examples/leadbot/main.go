@@ -17,6 +17,10 @@
 // There is one lead, however often the first line runs. The simulated CRM lives in memory and forgets its leads with the
 // process; leads.db remembers what was done.
 //
+// Where one machine is not enough, -db postgres://USER@HOST/DATABASE in place of the file is all that changes: start as many
+// as you like, behind one URL. The password belongs into PGPASSWORD or a pgpass file, not on the command line, which every
+// user of the machine can read; leadbot prints it nowhere.
+//
 // For a real bot put it behind a TLS proxy that passes on /telegram only, and call setWebhook with the proxy's URL and the
 // same secret (https://core.telegram.org/bots/api#setwebhook); then -crm jsonhook:URL or -crm bitrix24. On SIGTERM it
 // stops listening, finishes the calls that are under way, and exits 0. "leadbot help" lists the flags and the ops commands.
@@ -109,7 +113,11 @@ const help = `leadbot: Telegram enquiries become leads, each exactly once.
   leadbot -crm sim|jsonhook:URL|bitrix24 -bot-id N [flags]
 
     -listen ADDR    where to listen (default 127.0.0.1:8080)
-    -db FILE        the database, made if there is none (default leads.db)
+    -db DATABASE    leads.db (the default) or another SQLite file, made if there is none;
+                    postgres://USER@HOST/DATABASE: PostgreSQL, where any number of leadbots share the work. Give it the
+                    password in PGPASSWORD or a pgpass file, and ?sslmode=disable if the server has no TLS
+    -schema NAME    PostgreSQL only: the schema of the tables, made if there is none (default leadonce)
+    -pooler         PostgreSQL only: HOST is a pooler in transaction mode (pgbouncer)
     -crm CRM        sim: a simulated CRM in memory, its leads under /sim/leads
                     jsonhook:URL: POST each lead as JSON to URL
                     bitrix24: the incoming webhook in B24_WEBHOOK
@@ -120,12 +128,13 @@ const help = `leadbot: Telegram enquiries become leads, each exactly once.
     TELEGRAM_SECRET   the secret_token given to setWebhook; several, comma-separated, while it is replaced (required)
     B24_WEBHOOK       for -crm bitrix24: https://portal/rest/1/code/
     HOOK_SECRET       for -crm jsonhook: signs the requests (optional)
+    PGPASSWORD        for -db postgres://...; the other variables of libpq (PGSSLROOTCERT, ...) hold as well
 
   Paths
     POST /telegram    Telegram's updates     GET /healthz   the process is alive
     GET  /stats       what stands where      GET /readyz    the database can be used
 
-  leadbot ops COMMAND [-db FILE] ...    beside a running leadbot, or without one
+  leadbot ops COMMAND [-db DATABASE] ...    beside a running leadbot, or without one; it makes no database
 
     list                     what is unfinished: a table. -state all|STATE,... -kind -tenant -crm-id -older 1h -limit N
                              -json; -events: parked and quarantined events instead

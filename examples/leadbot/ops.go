@@ -20,7 +20,8 @@ type opsCommand struct {
 	name string
 	args []string // ids, after the flags
 
-	db, by, why      string
+	db               place
+	by, why          string
 	all, yes         bool
 	asJSON, fields   bool
 	events           bool
@@ -51,7 +52,7 @@ func ops(ctx context.Context, args []string, out io.Writer) error {
 	if err := c.parse(args[1:]); err != nil {
 		return err
 	}
-	c.st, err = openExisting(ctx, c.db)
+	c.st, err = c.db.openExisting(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (c *opsCommand) handler() (func(context.Context) error, error) {
 // parse also checks all that can be checked without the database.
 func (c *opsCommand) parse(args []string) (err error) {
 	f := flag.NewFlagSet("ops "+c.name, flag.ContinueOnError)
-	f.StringVar(&c.db, "db", defaultDB, "")
+	c.db.flags(f)
 	switch c.name {
 	case "list":
 		f.BoolVar(&c.events, "events", false, "")
@@ -127,6 +128,9 @@ func (c *opsCommand) filters(f *flag.FlagSet) {
 }
 
 func (c *opsCommand) check() error {
+	if err := c.db.check(); err != nil {
+		return err
+	}
 	changes := c.name != "list" && c.name != "show"
 	wantsIDs := changes && c.name != "restored"
 	switch {

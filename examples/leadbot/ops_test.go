@@ -394,7 +394,8 @@ func TestOpsUsage(t *testing.T) {
 		{"cancel -all -yes", true, "-all needs -state"},
 		{"retry x", true, "no event's number"},
 		{"restored x", true, "takes no ids"},
-		{"list -db postgres://h/leads", false, "later version"},
+		{"list -db mysql://h/leads", false, `no database "mysql"`},
+		{"list -pooler", false, "-pooler"},
 	} {
 		t.Run("ops "+c.args+" exits 2 and says what is wrong", func(t *testing.T) {
 			args := append([]string{"ops"}, strings.Fields(c.args)...)

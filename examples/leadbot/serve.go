@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -26,7 +25,7 @@ func serve(ctx context.Context, c config, errOut io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	st, err := openDatabase(ctx, c.db)
+	st, err := c.db.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,33 +95,4 @@ func work(ctx context.Context, leads *dedup.Processor, srv *http.Server, ln net.
 	}
 	log.Info("stopped: drained")
 	return nil
-}
-
-// readiness tells whether updates can be stored just now.
-type readiness struct {
-	st   database
-	path string
-	file os.FileInfo // as it was opened
-}
-
-func newReadiness(st database, path string) (*readiness, error) {
-	file, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("-db: %w", err)
-	}
-	return &readiness{st: st, path: path, file: file}, nil
-}
-
-// check also finds a file that was moved away or replaced under the running process: it can still be written to, and
-// everything would be gone after a restart.
-func (r *readiness) check(ctx context.Context) error {
-	now, err := os.Stat(r.path)
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(r.file, now) {
-		return errors.New("another file has taken the database's place: restart leadbot on the right one")
-	}
-	_, err = r.st.DueKeys(ctx, 1)
-	return err
 }

@@ -230,8 +230,8 @@ func (c *opsCommand) hint(op store.Operation) error {
 	for _, v := range verdicts() {
 		if v.canFrom(op) {
 			crmID := map[bool]string{true: "=CRM_ID"}[v.needsCRMID]
-			names = append(names, fmt.Sprintf("  leadbot ops %s -db %s %s@%d%s -by WHO -why WHY   %s",
-				v.name, c.db, op.ID, op.Version, crmID, v.meaning))
+			names = append(names, fmt.Sprintf("  leadbot ops %s %s %s@%d%s -by WHO -why WHY   %s",
+				v.name, c.db.args(), op.ID, op.Version, crmID, v.meaning))
 		}
 	}
 	if len(names) == 0 {
