@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lib/pq"
-
 	"github.com/leadonce/leadonce/store/postgres"
 	"github.com/leadonce/leadonce/store/sqlite"
 	"github.com/leadonce/leadonce/store/storetest"
@@ -114,16 +112,14 @@ const serverPatience = 20 * time.Second
 
 // newSchemas connects, so that a wrong address is said once and not by every scenario.
 func newSchemas(ctx context.Context, dsn string) (*schemas, error) {
-	cfg, err := pq.NewConfig(dsn)
-	if err != nil { // the driver's words may quote a password
-		return nil, errors.New("-db: not a URL that can be used: write postgres://USER@HOST/DATABASE, and give a password in " +
-			"PGPASSWORD or a pgpass file")
+	if _, err := url.Parse(dsn); err != nil { // whose words would quote a password
+		return nil, errors.New("-db: not a URL: write postgres://USER@HOST/DATABASE, and give a password in PGPASSWORD or a " +
+			"pgpass file")
 	}
-	connector, err := pq.NewConnectorConfig(cfg)
+	db, err := sql.Open("postgres", dsn) // the driver that comes with store/postgres
 	if err != nil {
 		return nil, fmt.Errorf("-db: %w", err)
 	}
-	db := sql.OpenDB(connector)
 	ctx, cancel := context.WithTimeout(ctx, serverPatience)
 	defer cancel()
 	if err := db.PingContext(ctx); err != nil {
@@ -143,7 +139,7 @@ func (s *schemas) close() error {
 	defer cancel()
 	var errs []error
 	for _, sc := range scenarios() {
-		_, err := s.db.ExecContext(ctx, "drop schema if exists "+pq.QuoteIdentifier(s.of(sc).Schema)+" cascade")
+		_, err := s.db.ExecContext(ctx, `drop schema if exists "`+s.of(sc).Schema+`" cascade`)
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, s.db.Close())...)
