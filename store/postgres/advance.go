@@ -15,8 +15,8 @@ import (
 // report is one on its way in.
 type report struct {
 	store.Report
-	// Of the last try, whose outcome may be unknown: what the operation would be after it.
-	tried *store.Operation
+	tried   *store.Operation // what the last try would have made of the operation
+	unknown bool             // some try's answer was lost
 }
 
 // advanced is its answer.
@@ -59,8 +59,11 @@ func (s *Store) advanceAll(batch []*advanceCall) {
 // the batch.
 func (s *Store) advanceBatch(batch []*advanceCall, patience string) (later []*advanceCall, err error) {
 	err = s.try(context.Background(), func(ctx context.Context, again bool) error {
+		for _, m := range batch {
+			m.in.unknown = m.in.unknown || again
+		}
 		return s.transaction(ctx, writing, func(c *session) (err error) {
-			t := advanceTx{s: s, c: c, again: again}
+			t := advanceTx{s: s, c: c}
 			err = t.run(batch, patience)
 			later = t.later
 			return err
@@ -72,7 +75,6 @@ func (s *Store) advanceBatch(batch []*advanceCall, patience string) (later []*ad
 type advanceTx struct {
 	s     *Store
 	c     *session
-	again bool
 	now   time.Time
 	rows  map[string]*locked
 	moves moves
@@ -130,7 +132,7 @@ func (t *advanceTx) run(batch []*advanceCall, patience string) error {
 // decide answers one report and notes what is to be written. The error is the database's.
 func (t *advanceTx) decide(m *advanceCall, row *locked) error {
 	r := m.in
-	if t.again && r.tried != nil && same(row.op, *r.tried) { // the try before was committed
+	if r.unknown && r.tried != nil && same(row.op, *r.tried) { // the try before was committed
 		m.out = advanced{op: row.op, due: true}
 		return nil
 	}

@@ -45,7 +45,7 @@ type claimTx struct {
 
 func (t *claimTx) run(c *session, again bool) (err error) {
 	t.c, t.begun, t.corrupt = c, nil, nil
-	if t.now, err = t.s.begin(c, ""); err != nil {
+	if t.now, err = t.s.beginAlone(c, t.token); err != nil {
 		return err
 	}
 	if again {

@@ -20,8 +20,9 @@ import (
 // proposal is a plan on its way in.
 type proposal struct {
 	store.Plan
-	token  int64
-	begins bool // it asks for operations to be begun
+	token   int64
+	begins  bool // it asks for operations to be begun
+	unknown bool // some try's answer was lost
 }
 
 // committed is its answer.
@@ -62,13 +63,14 @@ func (s *Store) planAll(batch []*planCall) {
 // planBatch answers the plans, or returns why none of them was stored.
 func (s *Store) planBatch(batch []*planCall, patience string) error {
 	left := batch
-	again := false // an earlier try may have been committed
 	for len(left) > 0 {
 		var lost []*planCall
-		err := s.try(context.Background(), func(ctx context.Context, retried bool) error {
-			again = again || retried
+		err := s.try(context.Background(), func(ctx context.Context, again bool) error {
+			for _, m := range left {
+				m.in.unknown = m.in.unknown || again
+			}
 			return s.transaction(ctx, writing, func(c *session) error {
-				t := planTx{s: s, c: c, again: again, left: slices.Clone(left)}
+				t := planTx{s: s, c: c, left: slices.Clone(left)}
 				err := t.run(patience)
 				lost = t.lost
 				return err
@@ -89,12 +91,11 @@ func (s *Store) planBatch(batch []*planCall, patience string) error {
 var errLosers = errors.New("members were refused")
 
 type planTx struct {
-	s     *Store
-	c     *session
-	again bool
-	now   time.Time
-	left  []*planCall // still to be stored
-	lost  []*planCall // refused; their err is set
+	s    *Store
+	c    *session
+	now  time.Time
+	left []*planCall // still to be stored
+	lost []*planCall // refused; their err is set
 
 	ops   map[string]*locked
 	deals map[string]int64 // versions
@@ -143,7 +144,7 @@ func (t *planTx) run(patience string) (err error) {
 func (t *planTx) keys() error {
 	var known []string
 	for _, m := range t.left {
-		if m.in.Version > 0 || t.again {
+		if m.in.Version > 0 || m.in.unknown {
 			known = append(known, m.in.Key)
 		}
 	}
@@ -174,7 +175,7 @@ func (t *planTx) keys() error {
 		switch {
 		case r == nil && m.in.Version == 0, r != nil && r.Version == m.in.Version:
 			continue
-		case t.again && r != nil:
+		case m.in.unknown && r != nil:
 			if mine, err := t.resolve(m, r.Token); err != nil {
 				return err
 			} else if mine {
@@ -185,7 +186,7 @@ func (t *planTx) keys() error {
 	t.left = slices.DeleteFunc(t.left, func(m *planCall) bool { return slices.Contains(done, m) })
 	t.each(func(m *planCall) error {
 		if r := stored[sqlstore.Clean(m.in.Key)]; (r == nil) != (m.in.Version == 0) || (r != nil && r.Version != m.in.Version) {
-			if m.in.Version > 0 || t.again {
+			if m.in.Version > 0 || m.in.unknown {
 				return conflict("ordering key", m.in.Key)
 			}
 		}
