@@ -1,0 +1,21 @@
+module github.com/leadonce/leadonce/examples/pgx
+
+go 1.26.0
+
+replace github.com/leadonce/leadonce => ../..
+
+require (
+	github.com/jackc/pgx/v5 v5.13.0
+	github.com/leadonce/leadonce v0.0.0
+)
+
+require (
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/jmoiron/sqlx v1.4.0 // indirect
+	github.com/lib/pq v1.12.3 // indirect
+	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
+)
