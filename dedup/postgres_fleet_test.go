@@ -380,9 +380,9 @@ func TestFourKilledProcessesOnOnePostgres(t *testing.T) {
 		config        crmtest.Config
 		persons, each int
 	}{
-		{"unique id", uniqueID, 100, 15},
-		{"idempotency key", keyed, 30, 10},
-		{"nothing promised, look-up", none, 30, 10},
+		{"unique id", uniqueID, 100, 10},
+		{"idempotency key", keyed, 30, 7},
+		{"nothing promised, look-up", none, 30, 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -398,8 +398,12 @@ func TestFourKilledProcessesOnOnePostgres(t *testing.T) {
 func fleetRun(t *testing.T, c crmtest.Config, persons, each int) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
+	c.Seed = seed
 	sim := crmtest.NewSimulator(c)
-	sim.Always(crmtest.Fault{Kind: crmtest.Slow, On: crm.KindCreate, Delay: 20 * time.Millisecond})
+	slow := func(d time.Duration) crmtest.Fault {
+		return crmtest.Fault{Kind: crmtest.Slow, On: crm.KindCreate, Delay: d}
+	}
+	sim.Sometimes(crmtest.Chance{Fault: slow(10 * time.Millisecond), P: 0.9}, crmtest.Chance{Fault: slow(500 * time.Millisecond), P: 0.1})
 	watch := &overlaps{Handler: sim, under: map[string]int{}}
 	srv := httptest.NewServer(watch)
 	t.Cleanup(srv.Close)

@@ -2,7 +2,7 @@ package dedup_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -32,7 +32,7 @@ type outage struct {
 	delivered     chan struct{}
 }
 
-// startOutage begins to deliver through dsn. fast leaves no pause between a person's messages.
+// startOutage begins to deliver. pause is the mean of what is left between a person's messages.
 func startOutage(t *testing.T, dsn string, persons, each int, pause time.Duration) *outage {
 	t.Helper()
 	o := &outage{t: t, st: openPostgres(t, dsn), sim: crmtest.NewSimulator(none), persons: persons, each: each, delivered: make(chan struct{})}
@@ -106,15 +106,15 @@ func TestTheDatabaseCrashesUnderAProcessor(t *testing.T) {
 		{"backends killed", func() error {
 			n, err := c.KillBackends()
 			if err == nil && n == 0 {
-				err = fmt.Errorf("there was none")
+				err = errors.New("no backend was there to be killed")
 			}
-			return err
+			return errors.Join(err, c.Wait())
 		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			dsn := c.DSN(t)
 			o := startOutage(t, dsn, persons, each, 20*time.Millisecond)
-			for _, percent := range []int{20, 60} {
+			for _, percent := range []int{20, 60} { // of the deliveries are acknowledged
 				o.under(percent)
 				if err := x.fail(); err != nil {
 					t.Fatal(err)

@@ -2,6 +2,7 @@ package dedup_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -145,28 +146,133 @@ func (p *pair) met(t *testing.T) {
 	}
 }
 
-// meanwhile lets something happen between a decision and its commit, once.
+// meanwhile lets something happen between a decision and its commit, or right after the commit, once.
 type meanwhile struct {
 	*postgres.Store
-	when func(store.Plan) bool
-	do   func()
-	once sync.Once
-	got  chan error // what the commit after it came to
+	when   func(store.Plan) bool // nil: the first
+	before func()
+	after  func()
+	once   sync.Once
+	got    chan error // what the commit between the two came to
 }
 
-func (m *meanwhile) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation, error) {
+func (m *meanwhile) CommitPlan(ctx context.Context, p store.Plan) (ops []store.Operation, err error) {
 	now := false
-	if m.when(p) {
-		m.once.Do(func() {
-			m.do()
-			now = true
-		})
+	if m.when == nil || m.when(p) {
+		m.once.Do(func() { now = true })
 	}
-	ops, err := m.Store.CommitPlan(ctx, p)
+	if now && m.before != nil {
+		m.before()
+	}
+	ops, err = m.Store.CommitPlan(ctx, p)
+	if now && m.after != nil {
+		m.after()
+	}
 	if now {
 		m.got <- err
 	}
 	return ops, err
+}
+
+// A message that comes in while a plan of its contact is committed, before or after, is found by the hint alone.
+func TestAcceptedAtTheEndOfAPlan(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		for _, foreign := range []bool{true, false} {
+			t.Run(fmt.Sprintf("before the commit %v, by another process %v", before, foreign), func(t *testing.T) {
+				t.Parallel()
+				dsn := pgtest.DSN(t)
+				st, other := openPostgres(t, dsn), openPostgres(t, dsn)
+				sim, _ := simulator(t, none)
+				from := st
+				if foreign {
+					from = other
+				}
+				m := &meanwhile{Store: st, got: make(chan error, 1)}
+				accept := func() {
+					if _, err := from.Accept(context.Background(), event(7, 2, second)); err != nil {
+						t.Error(err)
+					}
+				}
+				if before {
+					m.before = accept
+				} else {
+					m.after = accept
+				}
+				runPostgres(t, m, sim.Local(), dedup.OnePerMessage(lead), byHintsAlone)
+				until(t, "the listening connection", func() bool { return listening(t, dsn) })
+				if _, err := st.Accept(t.Context(), event(7, 1, first)); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "the second lead", func() bool { return len(sim.Leads()) == 2 })
+				if err := <-m.got; err != nil {
+					t.Errorf("the first plan: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// One machine has decided about the second message alone, the first one's transaction being open; the other one about both.
+// Only one of the decisions stands: else there were two deals.
+func TestTwoDecisionsThatIgnoreEachOther(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	db, err := sql.Open("postgres", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	sim, _ := simulator(t, none)
+	decided, open := make(chan struct{}, 2), make(chan struct{})
+	machine := func() *meanwhile {
+		m := &meanwhile{Store: openPostgres(t, dsn), got: make(chan error, 1), before: func() {
+			decided <- struct{}{}
+			<-open
+		}}
+		runPostgres(t, m, sim.Local(), dedup.ContinueWithin(time.Hour, lead))
+		return m
+	}
+	a := machine()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.AcceptTx(t.Context(), tx, event(7, 1, first)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Accept(t.Context(), event(7, 2, second)); err != nil {
+		t.Fatal(err)
+	}
+	<-decided
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	b := machine()
+	<-decided
+	close(open)
+	one, two := <-a.got, <-b.got
+	if (one == nil) == (two == nil) || !errors.Is(errors.Join(one, two), store.ErrConflict) {
+		t.Errorf("the two plans came to %v and %v, want one of them to stand and a conflict", one, two)
+	}
+	settled(t, a.Store, 20*time.Second, nil)
+	if l := sim.Leads(); len(l) != 1 || len(l[0].Notes) != 1 {
+		t.Errorf("the CRM holds %+v, want one lead with one note", l)
+	}
+}
+
+// listening reports whether a session listens on the database.
+func listening(t *testing.T, dsn string) (yes bool) {
+	t.Helper()
+	db, err := sql.Open("postgres", dsn)
+	if err == nil {
+		defer db.Close()
+		err = db.QueryRow(`select exists (select from pg_stat_activity
+			where datname = current_database() and query ilike 'listen %' and state = 'idle')`).Scan(&yes)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return yes
 }
 
 // addsNote reports whether a plan continues a deal.
@@ -231,7 +337,7 @@ func TestNoNoteIntoADealThatEndedMeanwhile(t *testing.T) {
 			sim, _ := simulator(t, none)
 			begin := make(chan struct{})
 			create := make(chan string, 1)
-			m := &meanwhile{Store: st, when: addsNote, got: make(chan error, 1), do: func() {
+			m := &meanwhile{Store: st, when: addsNote, got: make(chan error, 1), before: func() {
 				c.end(ending{t, dsn, other, <-create, func() { close(begin) }})
 			}}
 			runPostgres(t, m, putOff{sim.Local(), first, begin, c.answer}, dedup.ContinueWithin(time.Hour, lead))
