@@ -80,14 +80,19 @@ func TestDescribe(t *testing.T) {
 		{"a negative window", crm.Guarantee{Kind: crm.Upsert, Window: -1}, "negative Window"},
 	} {
 		t.Run(c.name+" is refused", func(t *testing.T) {
-			_, err := crm.Describe(declared{d: crm.Description{Create: c.g}})
+			_, err := crm.Describe(declared{d: crm.Description{Identity: "x", Create: c.g}})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("got %v", err)
 			}
 		})
 	}
+	t.Run("a guarantee without an identity is refused", func(t *testing.T) {
+		if _, err := crm.Describe(declared{d: crm.Description{Create: crm.Guarantee{Kind: crm.UniqueID}}}); err == nil || !strings.Contains(err.Error(), "Identity") {
+			t.Fatal(err)
+		}
+	})
 	t.Run("an upsert gets the default window", func(t *testing.T) {
-		d, err := crm.Describe(declared{d: crm.Description{Create: crm.Guarantee{Kind: crm.Upsert}}})
+		d, err := crm.Describe(declared{d: crm.Description{Identity: "x", Create: crm.Guarantee{Kind: crm.Upsert}}})
 		if err != nil || d.Guarantee(crm.KindCreate).Window != crm.DefaultWindow {
 			t.Fatalf("%+v %v", d, err)
 		}

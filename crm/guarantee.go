@@ -42,7 +42,7 @@ type Guarantee struct {
 type Description struct {
 	// Identity names the vendor and the account, without a secret: "bitrix24 portal.example". It is stored with every
 	// attempt: an operation that began under another identity or guarantee is not repeated by itself. Empty means the Go
-	// type of the adapter.
+	// type of the adapter, and is allowed only where nothing else is declared.
 	Identity string
 	// Create is the guarantee of CreateLead, the others that of the calls they are named after.
 	Create, Update, Note, Stage, Contact Guarantee
@@ -64,6 +64,10 @@ func Describe(a Adapter) (Description, error) {
 		d = x.Describe()
 	}
 	if d.Identity == "" {
+		if d != (Description{}) {
+			return d, fmt.Errorf("crm: %T declares a guarantee or a look-up that reads its own writes, and no Identity: without one a "+
+				"change of the account would not be noticed, and a promise of one account taken for another's", a)
+		}
 		d.Identity = fmt.Sprintf("%T", a)
 	}
 	for _, k := range []Kind{KindCreate, KindUpdate, KindNote, KindStage, KindContact} {

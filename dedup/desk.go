@@ -65,29 +65,66 @@ func (d *Desk) Retry(ctx context.Context, eventID int64, by, why string) error {
 }
 
 // Restored must be called once after the database came back from a backup, before any Processor runs: whatever is not known
-// to be done may have been done since the backup, so it is looked up or decided, never sent blindly. It returns how many
-// operations it marked.
+// to be done may have been done since the backup, so it is looked up or decided, never sent blindly. Operations go to
+// needs_reconciliation; events that were not planned yet, and may have been since, are parked: look into the CRM before
+// Retry. It returns how many operations and events it marked; an error means that some could not be, and it can be called
+// again.
 func (d *Desk) Restored(ctx context.Context, by, why string) (n int, err error) {
 	r, ok := d.st.(store.Reader)
 	if !ok {
 		return 0, fmt.Errorf("dedup: restored: the store %T can't list operations", d.st)
 	}
+	events, err := d.parkUnplanned(ctx, r, by)
+	ops, err2 := d.doubtUnfinished(ctx, r, by, why)
+	return events + ops, errors.Join(err, err2)
+}
+
+func (d *Desk) doubtUnfinished(ctx context.Context, r store.Reader, by, why string) (n int, errs error) {
 	f := store.OperationFilter{States: []store.State{store.Pending, store.Sending, store.Uncertain, store.NeedsReconciliation,
 		store.Failed, store.Canceled}, Limit: 1000}
 	for {
 		ops, err := r.Operations(ctx, f)
 		if err != nil && !store.OnlyCorrupt(err) {
-			return n, fmt.Errorf("dedup: restored: %w", err)
+			return n, errors.Join(errs, fmt.Errorf("dedup: restored: %w", err))
 		}
 		for _, op := range ops {
 			f.After = op.ID
 			_, err := d.pull(ctx, Verdict{OperationID: op.ID, Seen: op.Version, By: by, Why: why}, store.Restored, "")
-			if err != nil && !errors.Is(err, store.ErrMoved) {
-				return n, err
+			var move *store.MoveError
+			switch {
+			case err == nil:
+				n++
+			case errors.As(err, &move) && op.Fields == nil: // erased: it is never sent again anyway
+			default:
+				errs = errors.Join(errs, err)
+			}
+		}
+		if len(ops) < f.Limit {
+			return n, errs
+		}
+	}
+}
+
+func (d *Desk) parkUnplanned(ctx context.Context, r store.Reader, by string) (n int, err error) {
+	f := store.EventFilter{States: []store.EventState{store.EventPending, store.EventGathering, store.EventWaiting}, Limit: 1000}
+	for {
+		evs, err := r.Events(ctx, f)
+		if err != nil && !store.OnlyCorrupt(err) {
+			return n, fmt.Errorf("dedup: restored: %w", err)
+		}
+		for _, ev := range evs {
+			f.After = ev.ID
+			view, err := d.st.ReadKey(ctx, ev.OrderingKey)
+			if err == nil || store.OnlyCorrupt(err) {
+				_, err = d.st.CommitPlan(ctx, store.Plan{Key: ev.OrderingKey, Version: view.Version, Events: []store.EventEnd{{ID: ev.ID,
+					State: store.EventParked, Reason: "restored by " + by + ": it may have become a lead since the backup; look before retrying"}}})
+			}
+			if err != nil {
+				return n, fmt.Errorf("dedup: restored: event %d: %w", ev.ID, err)
 			}
 			n++
 		}
-		if len(ops) < f.Limit {
+		if len(evs) < f.Limit {
 			return n, nil
 		}
 	}
@@ -102,8 +139,7 @@ func (d *Desk) pull(ctx context.Context, v Verdict, on store.Trigger, crmID stri
 	case (on == store.Confirmed || on == store.Correct) && crmID == "":
 		return store.Operation{}, fmt.Errorf("dedup: %s: %w: the id in the CRM is missing", on, store.ErrInvalid)
 	}
-	op, err := d.st.Advance(ctx, store.Report{ID: v.OperationID, On: on, Version: v.Seen, By: v.By, Why: v.Why, CRMID: crmID,
-		Reason: v.Why})
+	op, err := d.st.Advance(ctx, store.Report{ID: v.OperationID, On: on, Version: v.Seen, By: v.By, Why: v.Why, CRMID: crmID})
 	if err != nil {
 		return op, fmt.Errorf("dedup: %w", err)
 	}

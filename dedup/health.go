@@ -22,6 +22,7 @@ type health struct {
 	paused  bool
 	probing bool
 	next    time.Time // when the next probe may go
+	checked bool      // the adapter's Check has answered: the next probe is an operation
 	changed func(paused bool, reason string, next time.Duration)
 }
 
@@ -38,6 +39,20 @@ func (h *health) allow(n int) (int, bool) {
 	}
 	h.probing = true
 	return 1, true
+}
+
+// toCheck reports whether the probe that was granted shall be the adapter's Check rather than an operation.
+func (h *health) toCheck() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.checked
+}
+
+// checkedFine ends a probe by Check: the next one may go at once, and is an operation.
+func (h *health) checkedFine() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.probing, h.checked, h.next = false, true, h.now()
 }
 
 // unused gives a probe back that found nothing to do.
@@ -87,6 +102,6 @@ func (h *health) pause(probe bool, reason string) {
 	}
 	h.pauses++
 	d := h.wait(h.pauses)
-	h.paused, h.next = true, h.now().Add(d)
+	h.paused, h.checked, h.next = true, false, h.now().Add(d)
 	h.changed(true, reason, d)
 }

@@ -121,6 +121,7 @@ func newDoor(st store.Store, src Source, o *MiddlewareOptions) *door {
 		"InnerTimeout": v.InnerTimeout} {
 		bug(t < 0, "MiddlewareOptions.%s is %v, must not be negative", name, t)
 	}
+	bug(v.HeadStart > time.Minute, "MiddlewareOptions.HeadStart is %v, must be at most 1m: nobody else plans the event before", v.HeadStart)
 	v.MaxBody = cmp.Or(v.MaxBody, 1<<20)
 	v.MaxReply = cmp.Or(v.MaxReply, 1<<20)
 	v.InFlight = cmp.Or(v.InFlight, 256)

@@ -79,16 +79,26 @@ func (o Options) validate(d crm.Description, finds bool) error {
 		}
 	}
 	refuse(o.Workers < 1 || o.Workers > 1000, "Workers is %d, must be 1 to 1000", o.Workers)
-	refuse(o.CallTimeout < 0, "CallTimeout is %v, must be positive", o.CallTimeout)
+	for _, d := range []struct {
+		name   string
+		got    time.Duration
+		lo, hi time.Duration
+	}{
+		{"CallTimeout", o.CallTimeout, 10 * time.Millisecond, time.Hour},
+		{"Lease", o.Lease, time.Second, 24 * time.Hour},
+		{"QuietPeriod", o.QuietPeriod, 10 * time.Millisecond, 24 * time.Hour},
+		{"BackoffMin", o.BackoffMin, time.Millisecond, o.BackoffMax},
+		{"BackoffMax", o.BackoffMax, time.Millisecond, 24 * time.Hour},
+		{"Poll", o.Poll, 10 * time.Millisecond, time.Hour},
+		{"RuleTimeout", o.RuleTimeout, time.Millisecond, time.Hour},
+		{"HookTimeout", o.HookTimeout, time.Millisecond, time.Hour},
+		{"DrainTimeout", o.DrainTimeout, time.Millisecond, 24 * time.Hour},
+	} {
+		refuse(d.got < d.lo || d.got > d.hi, "%s is %v, must be %v to %v", d.name, d.got, d.lo, d.hi)
+	}
+	refuse(o.RuleAttempts < 1 || o.RuleAttempts > 1000, "RuleAttempts is %d, must be 1 to 1000", o.RuleAttempts)
 	refuse(o.Lease <= o.CallTimeout+o.grace()+leaseMargin, "Lease is %v, must be more than CallTimeout + %v = %v: a call has to end well inside its lease",
 		o.Lease, o.grace()+leaseMargin, o.CallTimeout+o.grace()+leaseMargin)
-	refuse(o.QuietPeriod < 0, "QuietPeriod is %v, must be positive", o.QuietPeriod)
-	refuse(o.BackoffMin < 0 || o.BackoffMin > o.BackoffMax, "BackoffMin is %v, must be positive and at most BackoffMax (%v)", o.BackoffMin, o.BackoffMax)
-	refuse(o.Poll < 0, "Poll is %v, must be positive", o.Poll)
-	refuse(o.RuleTimeout < 0, "RuleTimeout is %v, must be positive", o.RuleTimeout)
-	refuse(o.RuleAttempts < 0, "RuleAttempts is %d, must be positive", o.RuleAttempts)
-	refuse(o.HookTimeout < 0, "HookTimeout is %v, must be positive", o.HookTimeout)
-	refuse(o.DrainTimeout < 0, "DrainTimeout is %v, must be positive", o.DrainTimeout)
 	refuse(o.TrustEmptyLookup && !(finds && d.LookupReadsOwnWrites),
 		"TrustEmptyLookup is on, but %s does not say that its look-up reads its own writes: an empty answer proves nothing there", d.Identity)
 	for _, k := range kinds {

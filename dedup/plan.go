@@ -1,10 +1,14 @@
 package dedup
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/leadonce/leadonce/crm"
 	"github.com/leadonce/leadonce/internal/ids"
@@ -23,8 +27,12 @@ type policy struct {
 
 // plan decides the due events of view in accept order. failed are those whose rule failed. The plan is empty when nothing
 // was due.
-func plan(view store.KeyView, pol policy) (p store.Plan, failed []store.EventEnd) {
+//
+// ask lists deal keys of the host's own that the view was not read with: then there is no plan yet, and the view has to be
+// read again with them.
+func plan(view store.KeyView, pol policy, asked ...string) (p store.Plan, failed []store.EventEnd, ask []string) {
 	d := newDraft(view, pol)
+	d.asked = asked
 	for _, ev := range view.Events {
 		// Fresh events are decided whatever their due time: that is only a head start for the process that took them in. A
 		// later event never overtakes one that has to wait.
@@ -32,6 +40,9 @@ func plan(view store.KeyView, pol policy) (p store.Plan, failed []store.EventEnd
 			break
 		}
 		end := d.event(ev)
+		if len(d.ask) > 0 {
+			return store.Plan{}, nil, d.ask
+		}
 		d.plan.Events = append(d.plan.Events, end)
 		if end.State == store.EventParked || end.State == store.EventPending {
 			failed = append(failed, end)
@@ -40,8 +51,14 @@ func plan(view store.KeyView, pol policy) (p store.Plan, failed []store.EventEnd
 			break
 		}
 	}
-	return d.plan, failed
+	return d.plan, failed, nil
 }
+
+// hostKey stands before a deal key that the host chose, so that it never meets the identity of a content.
+const (
+	hostKey    = "host/"
+	maxHostKey = 1000
+)
 
 // draft is a plan in the making: later events see what earlier ones did.
 type draft struct {
@@ -52,6 +69,8 @@ type draft struct {
 	ops     map[string]*store.Operation // creates by id, of old and new deals
 	waiting map[string][]store.Operation
 	isNew   map[string]bool // deals opened by this plan
+	asked   []string        // host keys that the view was read with
+	ask     []string        // and those that it lacks
 	touched map[string]bool
 }
 
@@ -83,6 +102,10 @@ func (d *draft) event(ev store.EventRow) store.EventEnd {
 	if err := json.Unmarshal(ev.Enquiry, &e); err != nil {
 		return store.EventEnd{ID: ev.ID, State: store.EventParked, Reason: "its stored enquiry can't be read"}
 	}
+	if ev.ContentID == "" { // a source that tells no content apart: then each event is one of its own
+		ev.ContentID = fmt.Sprintf("event/%d", ev.ID)
+	}
+	ev.DealKey = cmp.Or(ev.DealKey, ev.ContentID)
 	dec, err := d.pol.decide(e, d.history(ev.ContactKey))
 	if ig, ok := errors.AsType[*ignored](err); ok {
 		return store.EventEnd{ID: ev.ID, State: store.EventIgnored, Reason: ig.reason}
@@ -92,6 +115,8 @@ func (d *draft) event(ev store.EventRow) store.EventEnd {
 		reason, err = d.apply(ev, e, dec)
 	}
 	switch {
+	case len(d.ask) > 0:
+		return store.EventEnd{}
 	case err != nil && ev.Attempts+1 >= d.pol.attempts:
 		return store.EventEnd{ID: ev.ID, State: store.EventParked, Reason: "rule: " + scrub(err)}
 	case err != nil:
@@ -126,8 +151,13 @@ func (d *draft) createState(x *store.Deal) store.State {
 }
 
 // apply checks all effects before it adds the first, so that an event is planned whole or not at all. A non-empty reason
-// means that there was nothing to do.
+// means that there was nothing to do. The host's values are marshaled here: a panic of theirs is the rule's error.
 func (d *draft) apply(ev store.EventRow, e Enquiry, dec Decision) (reason string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("its decision can't be read: panic of %T", r)
+		}
+	}()
 	if len(dec.Effects) == 0 {
 		if dec.Reason == "" {
 			return "the rule wants nothing", nil
@@ -135,7 +165,14 @@ func (d *draft) apply(ev store.EventRow, e Enquiry, dec Decision) (reason string
 		return dec.Reason, nil
 	}
 	var do []func()
+	opens := map[string]bool{}
 	for i, eff := range dec.Effects {
+		if x, ok := eff.(Open); ok {
+			if opens[x.Key] {
+				return "", fmt.Errorf("it opens two deals under one key: give each Open a Key of its own")
+			}
+			opens[x.Key] = true
+		}
 		f, why, err := d.effect(ev, e, eff, i)
 		if err != nil {
 			return "", err
@@ -159,7 +196,7 @@ func (d *draft) apply(ev store.EventRow, e Enquiry, dec Decision) (reason string
 func (d *draft) effect(ev store.EventRow, e Enquiry, eff Effect, i int) (do func(), reason string, err error) {
 	switch x := eff.(type) {
 	case Open:
-		return d.open(ev, e, x)
+		return d.open(ev, e, x, i)
 	case Note:
 		deal, err := d.target(ev, x.DealID)
 		if err != nil {
@@ -195,14 +232,21 @@ func (d *draft) target(ev store.EventRow, dealID string) (*store.Deal, error) {
 }
 
 // open opens a deal, or finds what to do with the one that this content or key has opened before.
-func (d *draft) open(ev store.EventRow, e Enquiry, x Open) (do func(), reason string, err error) {
+func (d *draft) open(ev store.EventRow, e Enquiry, x Open, i int) (do func(), reason string, err error) {
 	fields, err := json.Marshal(x.Lead)
 	if err != nil {
 		return nil, "", fmt.Errorf("lead: %w", err)
 	}
-	key, host := "content:"+ev.DealKey, false
+	key, host := ev.DealKey, false
 	if x.Key != "" {
-		key, host = "host:"+x.Key, true
+		key, host = hostKey+x.Key, true
+		switch {
+		case !utf8.ValidString(key) || strings.ContainsRune(key, 0) || len(key) > maxHostKey:
+			return nil, "", fmt.Errorf("Open.Key must be valid UTF-8 without NUL, of at most %d bytes", maxHostKey)
+		case !slices.Contains(d.asked, key):
+			d.ask = append(d.ask, key)
+			return nil, "", nil
+		}
 	}
 	var last *store.Deal
 	for _, y := range d.deals {
@@ -216,6 +260,9 @@ func (d *draft) open(ev store.EventRow, e Enquiry, x Open) (do func(), reason st
 			gen = last.Generation + 1
 		}
 		return func() { d.newDeal(ev, key, host, gen, fields) }, "", nil
+	}
+	if last.ContactKey != ev.ContactKey {
+		return nil, "", fmt.Errorf("the deal key belongs to another person's deal %s: put the person into Open.Key", last.ID)
 	}
 	own := ev.DealKey == ev.ContentID // else an item of an album
 	create := d.ops[last.CreateOp]
@@ -231,7 +278,7 @@ func (d *draft) open(ev store.EventRow, e Enquiry, x Open) (do func(), reason st
 	case !d.pol.supports(crm.KindNote):
 		return nil, "its deal is open, and the adapter has no notes", nil
 	}
-	return d.note(ev, last, e.Summary(), 0)
+	return d.note(ev, last, e.Summary(), i)
 }
 
 func (d *draft) newDeal(ev store.EventRow, key string, host bool, gen int, fields []byte) {

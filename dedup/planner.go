@@ -49,13 +49,18 @@ func (p *Processor) planLoop(ctx context.Context) {
 
 // planKey decides what is due under one key. again means that more may be due at once.
 func (p *Processor) planKey(ctx context.Context, key string) (again bool, err error) {
+	var asked []string
 	for range 10 { // somebody else won the compare-and-set: decide anew
-		view, err := p.st.ReadKey(ctx, key)
+		view, err := p.st.ReadKey(ctx, key, asked...)
 		if err := p.onlyCorrupt("ReadKey", err); err != nil {
 			return false, err
 		}
 		start := time.Now()
-		pl, failed := plan(view, p.policy)
+		pl, failed, ask := plan(view, p.policy, asked...)
+		if len(ask) > 0 {
+			asked = append(asked, ask...)
+			continue
+		}
 		if len(pl.Events) == 0 {
 			return false, nil
 		}
@@ -69,7 +74,7 @@ func (p *Processor) planKey(ctx context.Context, key string) (again bool, err er
 		p.planned(pl, failed, begun, time.Since(start))
 		return len(view.Events) >= store.ViewEvents, nil
 	}
-	return true, nil
+	return false, nil // the poll brings the key back
 }
 
 // commitPlan commits a plan and begins its first operations where workers are free: one commit less on the way.
@@ -129,7 +134,7 @@ func (p *Processor) decide(e Enquiry, h History) (Decision, error) {
 			}
 		}()
 		d, err := p.rule.Decide(e, h)
-		c <- answer{d, err}
+		c <- answer{d, readable(err)}
 	}()
 	t := time.NewTimer(p.opt.RuleTimeout)
 	defer t.Stop()

@@ -45,7 +45,8 @@ type Processor struct {
 }
 
 // NewProcessor checks everything it is given and returns a Processor, which does nothing until Run. rule may be nil for a
-// host that only submits. It is an error if the adapter declares what can't be meant, the rule needs what the adapter does
+// host that only submits: every event in the store then ends ignored, also those of another process on the same database, so
+// that one's processors must have the same rule. It is an error if the adapter declares what can't be meant, the rule needs what the adapter does
 // not offer, or the options contradict each other; the text names the field and the bound.
 func NewProcessor(st store.Store, adapter crm.Adapter, rule Rule, o *Options) (*Processor, error) {
 	if st == nil || adapter == nil {
@@ -112,6 +113,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	}
 	defer p.running.Store(false)
 	p.stopping.Store(false)
+	p.keys.reopen()
 	cancel := p.st.Subscribe(func(h store.Hint) {
 		if h.OrderingKey != "" {
 			p.keys.add(h.OrderingKey)
@@ -122,7 +124,8 @@ func (p *Processor) Run(ctx context.Context) error {
 	defer cancel()
 
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){p.pollKeys, p.planLoop, p.planLoop, p.sendLoop, p.sweepLoop, p.lookupLoop} {
+	for _, loop := range []func(context.Context){p.pollKeys, p.planLoop, p.planLoop, p.planLoop, p.planLoop,
+		p.planLoop, p.planLoop, p.planLoop, p.planLoop, p.sendLoop, p.sweepLoop, p.lookupLoop} {
 		loops.Go(func() { loop(ctx) })
 	}
 	<-ctx.Done()
@@ -137,7 +140,6 @@ func (p *Processor) Run(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		p.keys.reopen()
 		return nil
 	case <-time.After(p.opt.DrainTimeout):
 		return fmt.Errorf("dedup: not drained after %v: what is still under way counts as lost and is taken up after its lease", p.opt.DrainTimeout)

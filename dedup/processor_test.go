@@ -846,7 +846,7 @@ func TestNewProcessorRefuses(t *testing.T) {
 			"notes without notes":     {b.sim.Minimal(), dedup.ContinueWithin(time.Hour, lead), dedup.Options{}, "note.add"},
 			"a rule without a lead":   {b.sim.Local(), dedup.OnePerMessage(nil), dedup.Options{}, "LeadFunc"},
 			"a rule without duration": {b.sim.Local(), dedup.ContinueWithin(0, lead), dedup.Options{}, "positive duration"},
-			"an at-least-once create": {declaring{b.sim.Minimal(), crm.Description{Create: crm.Guarantee{Kind: crm.AtLeastOnce}}}, ok, dedup.Options{}, "never acceptable"},
+			"an at-least-once create": {declaring{b.sim.Minimal(), crm.Description{Identity: "x", Create: crm.Guarantee{Kind: crm.AtLeastOnce}}}, ok, dedup.Options{}, "never acceptable"},
 		} {
 			if _, err := dedup.NewProcessor(b.st, c.a, c.r, &c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v", name, err)

@@ -63,7 +63,7 @@ func (p *Processor) claim(ctx context.Context) (more bool) {
 	if n == 0 {
 		return false
 	}
-	if c, ok := p.adapter.(crm.Checker); ok && probe {
+	if c, ok := p.adapter.(crm.Checker); ok && probe && p.health.toCheck() {
 		p.release(n)
 		p.goCheck(c)
 		return false
@@ -86,12 +86,14 @@ func (p *Processor) claim(ctx context.Context) (more bool) {
 	return len(ops) == n && !probe
 }
 
-// goCheck probes a paused adapter with its read-only call.
+// goCheck probes a paused adapter with its read-only call. Where that answers, one operation goes next: a CRM may answer
+// questions and swallow writes.
 func (p *Processor) goCheck(c crm.Checker) {
 	p.calls.Go(func() {
 		_, r := attempt(p.opt.CallTimeout, p.opt.grace(), func(ctx context.Context) (struct{}, error) { return struct{}{}, c.Check(ctx) }, nil)
 		if r.err == nil && !r.abandoned {
-			p.health.settle(true, true, crm.OutcomeUnknown)
+			p.health.checkedFine()
+			p.poke()
 			return
 		}
 		p.health.settle(true, false, crm.OutcomeNotApplied)
@@ -110,6 +112,11 @@ func (p *Processor) start(op store.Operation, claimedAt time.Time, probe bool) {
 	p.calls.Go(func() {
 		defer p.poke()
 		defer p.release(1)
+		defer func() {
+			if r := recover(); r != nil { // ours, not the adapter's: its lease will end as a lost reply
+				p.opt.Logger.Error("leadonce: a worker panicked", "operation", op.ID, "type", fmt.Sprintf("%T", r))
+			}
+		}()
 		p.work(op, claimedAt, probe)
 	})
 }
@@ -224,6 +231,10 @@ func (p *Processor) create(ctx context.Context, op store.Operation, o crm.Op, l 
 	case len(found) == 1:
 		return found[0], nil
 	}
+	// The look-up took its time: what has run out meanwhile, by either clock, is not sent any more.
+	if end, ok := ctx.Deadline(); ctx.Err() != nil || (ok && time.Now().Round(0).After(end.Round(0))) {
+		return "", crm.NotApplied(errors.New("the look-up before a repeat took too long"), 0)
+	}
 	return p.adapter.CreateLead(ctx, o, l)
 }
 
@@ -245,12 +256,14 @@ func attempt[T any](timeout, grace time.Duration, f func(context.Context) (T, er
 			if r := recover(); r != nil {
 				a.err = fmt.Errorf("the adapter panicked: %T", r)
 			}
+			a.err = readable(a.err)
 			if settled.CompareAndSwap(false, true) {
 				c <- a
 			} else if late != nil {
 				late(a.v, a.err)
 			}
 		}()
+		a.err = errors.New("the adapter's goroutine ended without returning") // runtime.Goexit
 		a.v, a.err = f(ctx)
 	}()
 	t := time.NewTimer(timeout + grace)
@@ -292,6 +305,9 @@ func (p *Processor) advance(op store.Operation, rep store.Report) (_ store.Opera
 		case err == nil:
 			p.moved(next, rep.On, rep.Took)
 			return next, true
+		case store.OnlyCorrupt(err):
+			p.storeFailed("Advance", err) // the row is set aside; what is known stands in its trail
+			return op, true
 		case errors.Is(err, store.ErrLeaseLost), errors.Is(err, store.ErrMoved), errors.Is(err, store.ErrNotFound), errors.As(err, &move):
 			p.opt.Logger.Warn("leadonce: a report came too late", "operation", op.ID, "on", string(rep.On))
 			return op, true
@@ -306,9 +322,9 @@ func (p *Processor) advance(op store.Operation, rep store.Report) (_ store.Opera
 
 // drop ends an operation that the adapter has no call for: counted, never failed.
 func (p *Processor) drop(op store.Operation) {
-	next, ok := p.advance(op, verdict(op, reply{unsent: "unsupported"}, p.terms, time.Now()))
+	next, ok := p.advance(op, verdict(op, reply{unsent: unsupported}, p.terms, time.Now()))
 	if ok && next.State == store.Pending {
-		p.advance(next, store.Report{ID: next.ID, On: store.Drop, Version: next.Version, Reason: "unsupported"})
+		p.advance(next, store.Report{ID: next.ID, On: store.Drop, Version: next.Version, Reason: unsupported})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/leadonce/leadonce/crm"
 	"github.com/leadonce/leadonce/internal/ids"
@@ -57,8 +58,8 @@ func (p *Processor) SubmitTx(ctx context.Context, tx *sql.Tx, tenant, key string
 }
 
 func submission(tenant, key string, person Person, lead crm.Lead) (store.Submission, error) {
-	if strings.TrimSpace(key) == "" {
-		return store.Submission{}, fmt.Errorf("dedup: submit: %w: key is empty", store.ErrInvalid)
+	if strings.TrimSpace(key) == "" || !utf8.ValidString(key) || strings.ContainsRune(key, 0) || len(key) > maxHostKey {
+		return store.Submission{}, fmt.Errorf("dedup: submit: %w: key must be UTF-8 without NUL, of 1 to %d bytes", store.ErrInvalid, maxHostKey)
 	}
 	fields, err := json.Marshal(lead)
 	if err != nil {

@@ -26,6 +26,7 @@ func (p *Processor) sweepLoop(ctx context.Context) {
 		if err := p.onlyCorrupt("Attention", err); err != nil {
 			p.storeFailed("Attention", err)
 		}
+		reported := 0
 		for _, op := range ops {
 			unsent := op.Owner == p.opt.Owner && !p.called.has(op.ID, op.Fence)
 			rep, ok := attention(op, unsent, p.terms, time.Now())
@@ -35,10 +36,11 @@ func (p *Processor) sweepLoop(ctx context.Context) {
 			if rep.On == store.Lost || rep.On == store.LostRepeatable {
 				p.opt.Logger.Warn("leadonce: a lease ended without a report", "operation", op.ID, "owner", op.Owner)
 			}
+			reported++
 			p.advanceOnce(ctx, rep)
 		}
-		if len(ops) >= sweepBatch {
-			continue
+		if reported >= sweepBatch/2 {
+			continue // there may be more behind them
 		}
 		if !pause(ctx, p.opt.Poll) {
 			return

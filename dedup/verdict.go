@@ -50,6 +50,10 @@ func verdict(op store.Operation, r reply, t terms, now time.Time) store.Report {
 	ev := crm.EvidenceOf(r.err)
 	rep := store.Report{ID: op.ID, Version: op.Version, Fence: op.Fence, StartedAt: r.startedAt, Took: r.took,
 		Status: ev.Status, RequestID: ev.RequestID, Returned: !r.abandoned, Reason: scrub(r.err)}
+	if r.unsent == unsupported && op.Doubt { // no repeat will settle it
+		rep.On, rep.RetryAfter, rep.Reason = store.Rejected, t.claim.Quiet, r.unsent
+		return rep
+	}
 	if r.unsent != "" {
 		rep.On, rep.Unsent, rep.Reason = store.NotApplied, true, r.unsent
 		return rep
@@ -58,9 +62,14 @@ func verdict(op store.Operation, r reply, t terms, now time.Time) store.Report {
 		rep.On, rep.CRMID, rep.Version, rep.Fence = store.Confirmed, r.id, 0, 0 // evidence needs no lease
 		return rep
 	}
-	switch o, after := crm.OutcomeOf(r.err); o {
+	o, after := crm.OutcomeOf(r.err)
+	if r.id != "" {
+		o = crm.OutcomeUnknown // an id beside an error: one of them is wrong
+		rep.Reason = "the adapter returned an id and an error: " + rep.Reason
+	}
+	switch o {
 	case crm.OutcomeNotApplied, crm.OutcomeUnavailable:
-		rep.On, rep.RetryAfter = store.NotApplied, max(after, t.backoff(op.Failures+1))
+		rep.On, rep.RetryAfter = store.NotApplied, max(min(after, maxWait), t.backoff(op.Failures+1))
 	case crm.OutcomeRejected:
 		rep.On, rep.RetryAfter = store.Rejected, t.claim.Quiet
 	default:
@@ -132,6 +141,29 @@ func nextLookup(op store.Operation, t terms, now time.Time) time.Duration {
 
 // errAmbiguous: a look-up before a repeat found more than one record.
 var errAmbiguous = errors.New("more than one record carries this operation id")
+
+// unsupported is why an operation is not sent whose kind the adapter does not offer.
+const unsupported = "unsupported"
+
+// maxWait bounds what a CRM may ask us to wait.
+const maxWait = 24 * time.Hour
+
+// readable returns err if it can be asked for its text and its marks, else an error that can: a typed nil panics.
+func readable(err error) (safe error) {
+	defer func() {
+		if r := recover(); r != nil {
+			safe = fmt.Errorf("an error of type %T, which panics when it is read", err)
+		}
+	}()
+	if err != nil {
+		_ = err.Error()
+		_, _ = crm.OutcomeOf(err)
+		_ = crm.EvidenceOf(err)
+		_, _ = errors.AsType[*ignored](err)
+		_, _ = errors.AsType[*url.Error](err)
+	}
+	return err
+}
 
 // maxReason bounds a stored reason, in bytes.
 const maxReason = 500

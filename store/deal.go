@@ -53,7 +53,8 @@ type KeyView struct {
 	Now     time.Time // the store's clock
 	// Events are the unplanned ones in accept order, at most ViewEvents.
 	Events []EventRow
-	// Deals are those that any of the events may concern: by its deal key, and the most recent ViewDeals of its contact;
+	// Deals are those that any of the events may concern: by its deal key (Deal.Key = Event.DealKey) or one that was asked
+	// for, and the most recent ViewDeals of its contact;
 	// ordered by OpenedAt.
 	Deals []Deal
 	// Operations are the creates of these deals, and what waits for them (pending and blocked).

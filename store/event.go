@@ -58,7 +58,7 @@ type Event struct {
 	Quarantine  string // why the body could not be understood; the event is then stored quarantined
 
 	// HeadStart leaves the event to the process that accepted it for so long before another one may plan it. It counts
-	// only while the accepting handle has a subscriber.
+	// only while the accepting handle has a subscriber, and is a minute at most.
 	HeadStart time.Duration
 }
 

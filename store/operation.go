@@ -21,7 +21,7 @@ type Operation struct {
 	Version int64 // grows with every change
 
 	Fields   []byte // JSON, opaque here; nil once erased. Freezes in Begin's commit
-	Revision int    // counts the edits of Fields
+	Revision int    // counts the edits of Fields, and the times that a person had it tried again
 
 	// What the adapter was and promised when the latest attempt began.
 	Adapter   string

@@ -32,8 +32,9 @@ type Store interface {
 	// DueKeys returns up to limit ordering keys whose oldest unplanned event is due, most overdue first.
 	DueKeys(ctx context.Context, limit int) ([]string, error)
 
-	// ReadKey returns what a decision about an ordering key may look at.
-	ReadKey(ctx context.Context, key string) (KeyView, error)
+	// ReadKey returns what a decision about an ordering key may look at; besides what the events themselves point to, the
+	// deals with one of dealKeys.
+	ReadKey(ctx context.Context, key string, dealKeys ...string) (KeyView, error)
 
 	// CommitPlan stores a decision, and begins some of its operations if Plan.Claim says so; those are returned, in state
 	// sending, with their lease. ErrConflict if the key, or an operation or deal that the decision read, edits, drops or
@@ -154,7 +155,7 @@ type Stats struct {
 	Operations []Count // unfinished: pending, sending, uncertain, needs_reconciliation, failed
 	Recent     []Count // operations that finished in the last 24 h: done, and canceled by reason
 	RecentEvts []Count // events that ended in the last 24 h: planned, ignored by reason, stale
-	Blocked    Count   // pending operations whose create is failed or uncertain
+	Blocked    Count   // pending operations whose create is failed, canceled or in doubt
 	Conflicts  Count   // done with two different ids
 	Broken     int64   // rows that can't be read
 	Reused     int64   // events of the last 24 h whose key had been used before

@@ -80,13 +80,18 @@ func (c *Client) requestIDOf(h http.Header) string {
 
 // ID returns an id that was decoded into an any: the string, or the number as it was written. Anything else is "".
 func ID(v any) string {
+	var id string
 	switch v := v.(type) {
 	case string:
-		return v
+		id = strings.TrimSpace(v)
 	case json.Number:
-		return v.String()
+		id = v.String()
 	}
-	return ""
+	switch id {
+	case "0", "null", "undefined", "false": // what a failed insert leaves behind in some languages
+		return ""
+	}
+	return id
 }
 
 const maxCode = 64

@@ -145,9 +145,9 @@ func (t *advanceTx) decide(m *advanceCall, row *locked) error {
 		var err error
 		around.Repeated, err = t.c.get(new(int64), `
 			select id from {schema}.leadonce_trail
-			where operation_id = :operation_id and cause = :cause and person = :person and seen = :seen
+			where operation_id = :operation_id and cause = :cause and person = :person and seen = :seen and crm_id = :crm_id
 			limit 1`,
-			args{"operation_id": r.ID, "cause": string(r.On), "person": r.By, "seen": r.Version})
+			args{"operation_id": r.ID, "cause": string(r.On), "person": r.By, "seen": r.Version, "crm_id": r.CRMID})
 		if err != nil {
 			return err
 		}

@@ -154,7 +154,7 @@ func needed() (list []string) {
 		kind, name := text[m[2]:m[3]], text[m[4]:m[5]]
 		list = append(list, kind+" "+name)
 		if kind == "table" {
-			body, _, _ := strings.Cut(text[m[1]:], "\n);")
+			body, _, _ := strings.Cut(text[m[1]:], "\n)")
 			for _, c := range columnLine.FindAllStringSubmatch(body, -1) {
 				list = append(list, "column "+name+"."+c[1])
 			}

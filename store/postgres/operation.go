@@ -141,14 +141,14 @@ func (w *moves) write(c *session, now time.Time) (unblocked bool, err error) {
 	n, err := all[counts](c, `
 		with moved as (
 			update {schema}.leadonce_operations o
-			set blocked = r.blocked, state = r.state, doubt = r.doubt, version = r.version, adapter = r.adapter,
-				guarantee = r.guarantee, window_ns = r.window_ns, attempts = r.attempts, failures = r.failures,
+			set blocked = r.blocked, state = r.state, doubt = r.doubt, version = r.version, revision = r.revision,
+				adapter = r.adapter, guarantee = r.guarantee, window_ns = r.window_ns, attempts = r.attempts, failures = r.failures,
 				first_sent_at = r.first_sent_at, last_sent_at = r.last_sent_at, unreturned = r.unreturned, due_at = r.due_at,
 				owner = r.owner, fence = r.fence, lease_until = r.lease_until, crm_id = r.crm_id,
 				conflict_id = r.conflict_id, reason = r.reason, updated_at = r.updated_at, ended_at = r.ended_at,
 				token = r.token
 			from json_to_recordset(cast(:rows as json)) as r(id text, seen bigint, blocked smallint, state text,
-				doubt smallint, version bigint, adapter text, guarantee text, window_ns bigint, attempts bigint,
+				doubt smallint, version bigint, revision bigint, adapter text, guarantee text, window_ns bigint, attempts bigint,
 				failures bigint, first_sent_at bigint, last_sent_at bigint, unreturned smallint, due_at bigint, owner text,
 				fence bigint, lease_until bigint, crm_id text, conflict_id text, reason text, updated_at bigint,
 				ended_at bigint, token bigint)

@@ -108,9 +108,10 @@ type Store struct {
 	listener listener
 
 	accepts  *group[*arrival, store.Receipt]
-	reads    *group[string, keyRead]
+	reads    *group[keyAsk, keyRead]
 	plans    *group[*proposal, committed]
 	advances *group[*report, advanced]
+	claimed  watermark
 	apart    chan struct{}
 	waiting  sync.WaitGroup
 	closed   atomic.Bool

@@ -50,11 +50,17 @@ type keyRead struct {
 	corrupt []error
 }
 
-type keyCall = call[string, keyRead]
+// keyAsk is one call.
+type keyAsk struct {
+	key   string
+	deals []string // further deal keys
+}
+
+type keyCall = call[keyAsk, keyRead]
 
 // ReadKey returns what a decision about an ordering key may look at.
-func (s *Store) ReadKey(ctx context.Context, key string) (store.KeyView, error) {
-	got, err := s.reads.do(ctx, key)
+func (s *Store) ReadKey(ctx context.Context, key string, dealKeys ...string) (store.KeyView, error) {
+	got, err := s.reads.do(ctx, keyAsk{key, dealKeys})
 	if err != nil {
 		return store.KeyView{}, fmt.Errorf("postgres: read key %s: %w", key, err)
 	}
@@ -69,9 +75,11 @@ func (s *Store) readAll(batch []*keyCall) {
 		if err != nil {
 			return err
 		}
-		r := keyReader{c: c, views: map[string]*keyRead{}}
+		r := keyReader{c: c, views: map[string]*keyRead{}, further: map[string][]string{}}
 		for _, m := range batch {
-			r.views[sqlstore.Clean(m.in)] = &keyRead{view: store.KeyView{Key: m.in, Now: now}}
+			key := sqlstore.Clean(m.in.key)
+			r.views[key] = &keyRead{view: store.KeyView{Key: m.in.key, Now: now}}
+			r.further[key] = append(r.further[key], m.in.deals...)
 		}
 		for _, step := range []func() error{r.versions, r.events, r.deals, r.operations} {
 			if err := step(); err != nil {
@@ -79,7 +87,7 @@ func (s *Store) readAll(batch []*keyCall) {
 			}
 		}
 		for _, m := range batch {
-			m.out = r.views[sqlstore.Clean(m.in)].copy()
+			m.out = r.views[sqlstore.Clean(m.in.key)].copy()
 		}
 		return nil
 	})
@@ -97,9 +105,10 @@ func (r *keyRead) copy() keyRead {
 }
 
 type keyReader struct {
-	c     *session
-	views map[string]*keyRead
-	some  bool // some key has events
+	c       *session
+	views   map[string]*keyRead
+	further map[string][]string // deal keys that were asked for
+	some    bool                // some key has events
 }
 
 func (r *keyReader) versions() error {
@@ -166,6 +175,12 @@ func (r *keyReader) deals() error {
 	}
 	asked, seen := []*ask(nil), map[ask]bool{}
 	for key, v := range r.views {
+		for _, deal := range r.further[key] {
+			if a := (ask{key, sqlstore.Clean(deal), ""}); deal != "" && !seen[a] {
+				seen[a] = true
+				asked = append(asked, &a)
+			}
+		}
 		for _, e := range v.view.Events {
 			for _, a := range []ask{{key, e.DealKey, ""}, {key, "", e.ContactKey}} {
 				if (a.Deal != "" || a.Contact != "") && !seen[a] {

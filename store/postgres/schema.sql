@@ -57,7 +57,7 @@ create table {schema}.leadonce_keys (
   ordering_key text collate "C" primary key,
   version      bigint not null,
   token        bigint not null
-);
+) with (fillfactor = 80);
 
 create table {schema}.leadonce_contacts (
   contact_key text collate "C" primary key,
@@ -149,6 +149,15 @@ create index leadonce_operations_broken on {schema}.leadonce_operations (seq) wh
 create index leadonce_operations_deal on {schema}.leadonce_operations (deal_id) where deal_id <> '';
 create index leadonce_operations_contact on {schema}.leadonce_operations (contact_key) where contact_key <> '';
 create index leadonce_operations_crm on {schema}.leadonce_operations (crm_id) where crm_id <> '';
+
+-- What was measured: with room in its page every update of a key touches no index (20,000 random ones: all, against 94 % in
+-- full pages). Of the updates of operations and events none can do that, since states stand in their indexes. There the dead
+-- rows must go early: with 200,000 of them the first look for what is due read 15,700 pages in 250 ms, after a vacuum 7
+-- pages in 0.2 ms.
+alter table {schema}.leadonce_events set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0.01, autovacuum_analyze_threshold = 2000);
+alter table {schema}.leadonce_operations set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0.01, autovacuum_analyze_threshold = 2000);
 
 -- An operation with what its deal knows.
 create view {schema}.leadonce_operation_rows as

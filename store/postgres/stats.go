@@ -54,7 +54,7 @@ func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
 				coalesce(min(o.created_at), 0) as oldest
 			from {schema}.leadonce_operations o join {schema}.leadonce_operations c on c.id = o.depends_on
 			where o.state = 'pending' and o.blocked = 1 and o.broken = 0
-				and c.state in ('failed', 'uncertain', 'needs_reconciliation')`)
+				and c.state in ('failed', 'uncertain', 'needs_reconciliation', 'canceled')`)
 		st.Conflicts = q.one(`
 			select '' as state, '' as reason, count(*) as n, count(*) filter (where failures > 0) as errors,
 				coalesce(min(created_at), 0) as oldest

@@ -270,6 +270,8 @@ func TestFileTakenAway(t *testing.T) {
 		"replaced": {func(path string) error {
 			return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600))
 		}, false},
+		"its log deleted":     {func(path string) error { return os.Remove(path + "-wal") }, false},
+		"emptied":             {func(path string) error { return os.Truncate(path, 0) }, false},
 		"moved, and put back": {func(path string) error { return os.Rename(path, path+".away") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -284,7 +286,7 @@ func TestFileTakenAway(t *testing.T) {
 			if err := c.harm(path); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Accept(background, event("2", "k")); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "deleted or replaced") {
+			if _, err := s.Accept(background, event("2", "k")); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "while it was open") {
 				t.Fatalf("acknowledged into a file that is gone: %v", err)
 			}
 			if !c.heals {

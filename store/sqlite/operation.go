@@ -50,7 +50,7 @@ func insertOperation(c *conn, o store.Operation) (bool, error) {
 func save(c *conn, o store.Operation, seen int64) error {
 	n, err := c.exec(`
 		update leadonce_operations
-		set blocked = :blocked, state = :state, doubt = :doubt, version = :version, adapter = :adapter,
+		set blocked = :blocked, state = :state, doubt = :doubt, version = :version, revision = :revision, adapter = :adapter,
 			guarantee = :guarantee, window_ns = :window_ns, attempts = :attempts, failures = :failures,
 			first_sent_at = :first_sent_at, last_sent_at = :last_sent_at, unreturned = :unreturned, due_at = :due_at,
 			owner = :owner, fence = :fence, lease_until = :lease_until, crm_id = :crm_id, conflict_id = :conflict_id,

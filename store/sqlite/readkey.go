@@ -13,11 +13,6 @@ import (
 
 // readkey.go: which ordering keys are due, and what a decision about one may look at.
 
-const (
-	maxKeyEvents = 64
-	maxKeyDeals  = 16 // of one contact, and generations of one deal key
-)
-
 // DueKeys returns up to limit ordering keys whose oldest unplanned event is due, most overdue first.
 func (s *Store) DueKeys(ctx context.Context, limit int) ([]string, error) {
 	if limit < 1 {
@@ -46,11 +41,11 @@ func (s *Store) DueKeys(ctx context.Context, limit int) ([]string, error) {
 }
 
 // ReadKey returns what a decision about an ordering key may look at.
-func (s *Store) ReadKey(ctx context.Context, key string) (store.KeyView, error) {
+func (s *Store) ReadKey(ctx context.Context, key string, dealKeys ...string) (store.KeyView, error) {
 	v := store.KeyView{Key: key, Now: s.now()}
 	var corrupt []error
 	err := s.read.view(ctx, func(c *conn) error {
-		r := keyReader{c: c, v: &v}
+		r := keyReader{c: c, v: &v, further: dealKeys}
 		for _, step := range []func() error{r.version, r.events, r.deals, r.operations} {
 			if err := step(); err != nil {
 				return err
@@ -69,6 +64,7 @@ func (s *Store) ReadKey(ctx context.Context, key string) (store.KeyView, error) 
 type keyReader struct {
 	c       *conn
 	v       *store.KeyView
+	further []string // deal keys that were asked for
 	corrupt []error
 }
 
@@ -88,7 +84,7 @@ func (r *keyReader) events() error {
 				return true
 			}
 			r.v.Events = append(r.v.Events, e)
-			return len(r.v.Events) < maxKeyEvents
+			return len(r.v.Events) < store.ViewEvents
 		})
 }
 
@@ -119,28 +115,26 @@ func (r *keyReader) deals() error {
 		r.v.Deals = append(r.v.Deals, d)
 		return true
 	}
-	asked := map[[2]string]bool{}
+	keys, contacts := slices.Clone(r.further), []string(nil)
 	for _, e := range r.v.Events {
-		a := args{"key": r.v.Key, "deal_key": e.DealKey, "contact_key": e.ContactKey, "limit": maxKeyDeals}
-		if by := [2]string{"deal", e.DealKey}; e.DealKey != "" && !asked[by] {
-			asked[by] = true
-			if err := each(r.c, `
-				select * from leadonce_deals
-				where ordering_key = :key and deal_key = :deal_key
-				order by generation desc
-				limit :limit`, a, keep); err != nil {
-				return err
-			}
+		keys, contacts = append(keys, e.DealKey), append(contacts, e.ContactKey)
+	}
+	for _, k := range unique(keys) {
+		if err := each(r.c, `
+			select * from leadonce_deals
+			where ordering_key = :key and deal_key = :deal_key
+			order by generation desc
+			limit :limit`, args{"key": r.v.Key, "deal_key": k, "limit": store.ViewDeals}, keep); err != nil {
+			return err
 		}
-		if by := [2]string{"contact", e.ContactKey}; e.ContactKey != "" && !asked[by] {
-			asked[by] = true
-			if err := each(r.c, `
-				select * from leadonce_deals
-				where ordering_key = :key and contact_key = :contact_key and contact_key <> ''
-				order by opened_at desc, rowid desc
-				limit :limit`, a, keep); err != nil {
-				return err
-			}
+	}
+	for _, k := range unique(contacts) {
+		if err := each(r.c, `
+			select * from leadonce_deals
+			where ordering_key = :key and contact_key = :contact_key and contact_key <> ''
+			order by opened_at desc, rowid desc
+			limit :limit`, args{"key": r.v.Key, "contact_key": k, "limit": store.ViewDeals}, keep); err != nil {
+			return err
 		}
 	}
 	slices.SortFunc(r.v.Deals, func(a, b store.Deal) int {
@@ -150,6 +144,12 @@ func (r *keyReader) deals() error {
 		return strings.Compare(a.ID, b.ID)
 	})
 	return nil
+}
+
+// unique returns what is in a list, once, without the empty text.
+func unique(list []string) []string {
+	slices.Sort(list)
+	return slices.DeleteFunc(slices.Compact(list), func(s string) bool { return s == "" })
 }
 
 func (r *keyReader) operations() error {

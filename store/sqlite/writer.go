@@ -248,7 +248,7 @@ func (w *writer) begin() error {
 		}
 		return err
 	}
-	w.c = c
+	w.c, w.place.wal = c, nil // the last connection of all takes its log with it
 	return w.c.begin()
 }
 

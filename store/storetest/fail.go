@@ -126,8 +126,8 @@ func (f *Failing) DueKeys(ctx context.Context, limit int) ([]string, error) {
 }
 
 // ReadKey implements store.Store.
-func (f *Failing) ReadKey(ctx context.Context, key string) (store.KeyView, error) {
-	return through(f, "ReadKey", func() (store.KeyView, error) { return f.next.ReadKey(ctx, key) })
+func (f *Failing) ReadKey(ctx context.Context, key string, dealKeys ...string) (store.KeyView, error) {
+	return through(f, "ReadKey", func() (store.KeyView, error) { return f.next.ReadKey(ctx, key, dealKeys...) })
 }
 
 // CommitPlan implements store.Store.

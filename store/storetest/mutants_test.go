@@ -80,11 +80,11 @@ func (m *mutant) DueKeys(ctx context.Context, limit int) ([]string, error) {
 	return m.Backend.DueKeys(ctx, limit)
 }
 
-func (m *mutant) ReadKey(ctx context.Context, key string) (store.KeyView, error) {
+func (m *mutant) ReadKey(ctx context.Context, key string, dealKeys ...string) (store.KeyView, error) {
 	if m.readKey != nil {
 		return m.readKey(ctx, key)
 	}
-	return m.Backend.ReadKey(ctx, key)
+	return m.Backend.ReadKey(ctx, key, dealKeys...)
 }
 
 func (m *mutant) Stats(ctx context.Context) (store.Stats, error) {

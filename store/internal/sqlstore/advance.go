@@ -32,6 +32,7 @@ func PersonalRepeat(r store.Report) bool { return r.By != "" }
 
 // Advance returns what r makes of o at now. The errors are those of store.Store.Advance; nothing is to be written then.
 func Advance(o store.Operation, r store.Report, a Around, now time.Time) (Move, error) {
+	r.CRMID = Clean(r.CRMID) // as it is stored: it is compared with what is
 	if err := validReport(o, r, a); err != nil {
 		return Move{}, err
 	}
@@ -163,6 +164,9 @@ func settle(o store.Operation, to store.State, doubt bool, r store.Report, a Aro
 	case store.Reopen:
 		n.Failures, n.FirstSentAt = 0, time.Time{}
 		n.Unreturned = o.Unreturned && to != store.Pending
+		if to == store.Pending {
+			n.Revision++ // a CRM replays a stored refusal under the key that it was given for
+		}
 	case store.Correct:
 		n.CRMID = r.CRMID
 		if n.ConflictID == r.CRMID {

@@ -49,6 +49,9 @@ type Event struct {
 	Token int64 `db:"token"`
 }
 
+// maxHeadStart: nobody else plans the event before, should the accepting process die.
+const maxHeadStart = time.Minute
+
 // NewEvent returns the row of an event that is accepted at now, at epoch 0. The error wraps store.ErrInvalid. headStart is
 // what the accepting process is left with.
 func NewEvent(e store.Event, headStart time.Duration, now time.Time) (*Event, error) {
@@ -66,7 +69,7 @@ func NewEvent(e store.Event, headStart time.Duration, now time.Time) (*Event, er
 		Source: e.Source, Tenant: e.Tenant, Bot: e.Bot, UpdateID: e.UpdateID, Hash: e.Hash,
 		Kind: e.Kind, OrderingKey: e.OrderingKey, ContactKey: e.ContactKey, ContentID: e.ContentID, ContentRev: e.ContentRev,
 		DealKey: e.DealKey, Quarantine: e.Quarantine, State: string(store.EventPending),
-		AcceptedAt: Micros(now), DueAt: Micros(now.Add(headStart)), HeadStartNS: int64(e.HeadStart),
+		AcceptedAt: Micros(now), DueAt: Micros(now.Add(min(headStart, maxHeadStart))), HeadStartNS: int64(e.HeadStart),
 		// Copies: a caller whose context ends takes its buffers back while the commit is under way.
 		Payload: bytes.Clone(blob(e.Payload)), Enquiry: bytes.Clone(blob(e.Enquiry)),
 	}

@@ -68,7 +68,7 @@ func TestAdvance(t *testing.T) {
 			}, false},
 		{"reopened, it waits for its create", failed, store.Report{On: store.Reopen, Version: 5, By: "anna"}, Around{},
 			func(o *store.Operation) {
-				o.State, o.Blocked, o.FirstSentAt, o.EndedAt, o.DueAt = store.Pending, true, time.Time{}, time.Time{}, now
+				o.Revision, o.State, o.Blocked, o.FirstSentAt, o.EndedAt, o.DueAt = 1, store.Pending, true, time.Time{}, time.Time{}, now
 				o.Reason = "reopen by a person"
 			}, false},
 		{"restored, nothing is proven", failed, store.Report{On: store.Restored, Version: 5, By: "anna"}, Around{},
