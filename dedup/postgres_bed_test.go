@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,8 +49,8 @@ func openPostgres(t *testing.T, dsn string) *postgres.Store {
 	return st
 }
 
-// runPostgres runs a processor over st until the returned func is called, or the test ends.
-func runPostgres(t *testing.T, st store.Store, a crm.Adapter, rule dedup.Rule, change ...func(*dedup.Options)) (stop func()) {
+// runPostgres runs a processor over st until the test ends.
+func runPostgres(t *testing.T, st store.Store, a crm.Adapter, rule dedup.Rule, change ...func(*dedup.Options)) {
 	t.Helper()
 	o := pgOptions()
 	for _, f := range change {
@@ -64,14 +63,12 @@ func runPostgres(t *testing.T, st store.Store, a crm.Adapter, rule dedup.Rule, c
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
+	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("drain: %v", err)
 		}
 	})
-	t.Cleanup(stop)
-	return stop
 }
 
 // doorHandler is the middleware as a bot has it, with a bot behind it that counts its calls.
@@ -323,4 +320,38 @@ func execSQL(t *testing.T, dsn, text string) {
 	if _, err := db.Exec(text); err != nil {
 		t.Errorf("%s: %v", text, err)
 	}
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%s did not come", what)
+			return
+		}
+	}
+}
+
+// createOf waits for the operation that an event is planned into.
+func createOf(t *testing.T, st *postgres.Store, event int64) (id string) {
+	t.Helper()
+	until(t, "the plan", func() bool {
+		ops, err := st.Operations(context.Background(), store.OperationFilter{EventID: event})
+		if err == nil && len(ops) == 1 {
+			id = ops[0].ID
+		}
+		return id != ""
+	})
+	return id
+}
+
+// waitFor waits until an operation that was sent stands in a state.
+func waitFor(t *testing.T, st *postgres.Store, id string, state store.State) (op store.Operation) {
+	t.Helper()
+	until(t, "state "+string(state), func() bool {
+		var err error
+		op, err = st.Operation(context.Background(), id)
+		return err == nil && op.State == state && op.Attempts > 0
+	})
+	return op
 }

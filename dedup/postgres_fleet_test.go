@@ -2,7 +2,6 @@ package dedup_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -26,8 +25,8 @@ import (
 	"github.com/leadonce/leadonce/store/postgres"
 )
 
-// postgres_fleet_test.go: four processes with eight workers each on one PostgreSQL. Updates are delivered through all of their
-// doors at the same time; the processes are killed (SIGKILL) and started again all the while.
+// postgres_fleet_test.go: four processes with eight workers each on one PostgreSQL. Updates are delivered through all
+// their doors at the same time; the processes are killed (SIGKILL) and started again all the while.
 
 const fleetEnv = "LEADONCE_TEST_FLEET"
 
@@ -279,101 +278,6 @@ func deliverAll(ctx context.Context, door func() string, persons, each int, seed
 	all.Wait()
 }
 
-// oneOwnerEach checks what the processes have seen: a lease is begun once; and when the next one of an operation begins, the
-// call under the one before is over, or its process was killed.
-func (f *fleet) oneOwnerEach() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	type lease struct {
-		life, begun       int
-		owner             string
-		began, call, back int64
-		done              int64
-	}
-	ops := map[string]map[int64]*lease{}
-	for _, n := range f.journal {
-		if n.What == "ready" {
-			continue
-		}
-		if ops[n.Op] == nil {
-			ops[n.Op] = map[int64]*lease{}
-		}
-		l := ops[n.Op][n.Fence]
-		if l == nil {
-			l = &lease{life: -1}
-			ops[n.Op][n.Fence] = l
-		}
-		switch n.What {
-		case "began":
-			if l.begun++; l.begun > 1 {
-				f.t.Errorf("operation %s, fence %d: begun by %s and by %s", n.Op, n.Fence, l.owner, n.Owner)
-			}
-			l.life, l.owner, l.began = n.life, n.Owner, n.At
-		case "call":
-			l.call = n.At
-		case "back":
-			l.back = n.At
-		case "moved":
-			if n.State == store.Done {
-				l.done = n.At
-			}
-		}
-	}
-	repeated := 0
-	for id, leases := range ops {
-		for fence, a := range leases {
-			for later, b := range leases {
-				if later <= fence || b.begun == 0 || a.begun == 0 {
-					continue
-				}
-				repeated++
-				killed := f.lives[a.life].killedAt
-				switch {
-				case a.done != 0 && b.began > a.done:
-					f.t.Errorf("operation %s was begun (fence %d) when it was done (fence %d)", id, later, fence)
-				case a.call == 0 || (a.back != 0 && a.back <= b.began) || (killed != 0 && killed <= b.began):
-				default:
-					f.t.Errorf("operation %s was begun by %s (fence %d) while %s (fence %d) was calling", id, b.owner, later, a.owner, fence)
-				}
-			}
-		}
-	}
-	f.t.Logf("%d processes in all, %d operations, %d begun again", len(f.lives), len(ops), repeated)
-}
-
-// overlaps watches the CRM for two requests of one operation at the same time.
-type overlaps struct {
-	http.Handler
-	mu    sync.Mutex
-	under map[string]int
-	met   []string
-}
-
-func (o *overlaps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil { // its client was killed
-		return
-	}
-	var in struct {
-		OpID string `json:"op_id"`
-	}
-	json.Unmarshal(body, &in)
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	if in.OpID != "" {
-		o.mu.Lock()
-		if o.under[in.OpID]++; o.under[in.OpID] > 1 {
-			o.met = append(o.met, in.OpID)
-		}
-		o.mu.Unlock()
-		defer func() {
-			o.mu.Lock()
-			o.under[in.OpID]--
-			o.mu.Unlock()
-		}()
-	}
-	o.Handler.ServeHTTP(w, r)
-}
-
 func TestFourKilledProcessesOnOnePostgres(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -403,7 +307,8 @@ func fleetRun(t *testing.T, c crmtest.Config, persons, each int) {
 	slow := func(d time.Duration) crmtest.Fault {
 		return crmtest.Fault{Kind: crmtest.Slow, On: crm.KindCreate, Delay: d}
 	}
-	sim.Sometimes(crmtest.Chance{Fault: slow(10 * time.Millisecond), P: 0.9}, crmtest.Chance{Fault: slow(500 * time.Millisecond), P: 0.1})
+	sim.Sometimes(crmtest.Chance{Fault: slow(10 * time.Millisecond), P: 0.9},
+		crmtest.Chance{Fault: slow(500 * time.Millisecond), P: 0.1})
 	watch := &overlaps{Handler: sim, under: map[string]int{}}
 	srv := httptest.NewServer(watch)
 	t.Cleanup(srv.Close)
@@ -439,6 +344,6 @@ func fleetRun(t *testing.T, c crmtest.Config, persons, each int) {
 	if len(watch.met) > 0 {
 		t.Errorf("requests of one operation met in the CRM: %v", watch.met)
 	}
-	t.Logf("%d updates delivered in %v, all settled in %v; %d wait for a person", persons*each, delivered.Round(time.Millisecond),
-		time.Since(began).Round(time.Millisecond), open)
+	t.Logf("%d updates delivered in %v, all settled in %v; %d wait for a person", persons*each,
+		delivered.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), open)
 }

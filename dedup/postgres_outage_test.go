@@ -35,7 +35,8 @@ type outage struct {
 // startOutage begins to deliver. pause is the mean of what is left between a person's messages.
 func startOutage(t *testing.T, dsn string, persons, each int, pause time.Duration) *outage {
 	t.Helper()
-	o := &outage{t: t, st: openPostgres(t, dsn), sim: crmtest.NewSimulator(none), persons: persons, each: each, delivered: make(chan struct{})}
+	o := &outage{t: t, st: openPostgres(t, dsn), sim: crmtest.NewSimulator(none),
+		persons: persons, each: each, delivered: make(chan struct{})}
 	runPostgres(t, o.st, o.sim.Local(), dedup.OnePerMessage(lead))
 	o.url, o.calls = serveDoor(t, o.st)
 	seed := rand.Uint64()
@@ -91,7 +92,7 @@ func load() (persons, each int) {
 	if fullScale {
 		return 40, 50
 	}
-	return 20, 15
+	return 20, 10
 }
 
 func TestTheDatabaseCrashesUnderAProcessor(t *testing.T) {
@@ -142,14 +143,14 @@ func TestASynchronousStandbyTakesOverUnderAProcessor(t *testing.T) {
 	o.check(pgtest.At(dsn, standby))
 }
 
-// Every fifth commit loses its connection: before the server hears of it, when it is done and nobody knows, after the answer.
+// Every fourth commit loses its connection: before the server hears of it, when it is done and nobody knows, or afterwards.
 func TestTheConnectionIsLostAroundTheCommit(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	w, through := startWire(t, dsn)
 	persons, each := load()
 	o := startOutage(t, through, persons, each, 10*time.Millisecond)
-	w.cut(5)
+	w.cut(4)
 	<-o.delivered
 	o.check(dsn)
 	w.cut(0)

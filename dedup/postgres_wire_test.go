@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// postgres_wire_test.go: a proxy between the store and its server that understands just so much of the protocol that it can cut
-// the connection at the commit: before the server hears of it, when the server has done it and nobody was told, or right after
-// the answer.
+// postgres_wire_test.go: a proxy between the store and its server that understands just so much of the protocol that it can
+// cut the connection at the commit: before the server hears of it, when the server has done it and nobody was told, or
+// right after the answer.
 
 type moment int
 
@@ -168,7 +168,8 @@ func (c *wireConn) forward() {
 			c.texts[name] = text(body[len(name)+1:])
 		case 'B':
 			portal := text(body)
-			if q := c.texts[text(body[len(portal)+1:])]; strings.Contains(q, "insert into") && strings.Contains(q, "leadonce_events") {
+			q := c.texts[text(body[len(portal)+1:])]
+			if strings.Contains(q, "insert into") && strings.Contains(q, "leadonce_events") {
 				what = theAccept
 			}
 		}
