@@ -88,7 +88,7 @@ func unavailable(err error) error {
 	case s == "58030" || s == "XX001" || s == "XX002":
 		todo = "the server's disk fails: look at its log"
 	case s == noPrepared, s == duplicatePrepared:
-		todo = "a pooler between us and the server mixes up prepared statements: set Options.Pooler"
+		todo = "a pooler between us and the server mixes up prepared statements: set Options.Pooler, and for pgx default_query_exec_mode=exec"
 	case s == undefinedTable || s == "3F000" || s == "42883" || s == "42703":
 		todo = "the tables are not as they should be: Validate says what is missing"
 	case s == insufficient:

@@ -37,7 +37,7 @@ type Options struct {
 	NoHints bool
 	// Pooler says that a pooler in transaction mode stands between us and the server (pgbouncer). Nothing is prepared or
 	// listened for then, and Open adds binary_parameters=yes to the DSN. A driver that is handed to New has to be told
-	// itself not to prepare (pgx: default_query_exec_mode=exec).
+	// itself (lib/pq: binary_parameters=yes; pgx: default_query_exec_mode=exec).
 	Pooler bool
 	// MaxConns bounds the connections of Open, at least 6. Default 12. One more listens. A handed-in database keeps its own
 	// bound.
@@ -188,6 +188,11 @@ func start(ctx context.Context, db *sql.DB, opt Options) (*Store, error) {
 		patience: strconv.FormatInt(opt.LockTimeout.Milliseconds(), 10) + "ms", channel: "leadonce_" + opt.Schema,
 		handle: newHandle(), telling: !opt.NoHints, apart: make(chan struct{}, maxApart),
 		listener: listener{stop: make(chan struct{})},
+	}
+	if !opt.Pooler {
+		if err := s.try(ctx, func(ctx context.Context, _ bool) error { return checkPooler(ctx, db) }); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.checkSettings(ctx); err != nil {
 		return nil, err

@@ -2,11 +2,13 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // settings.go: the name of the schema, and what must hold on the server.
@@ -63,4 +65,37 @@ func (s *Store) checkSettings(ctx context.Context) error {
 		})
 	})
 	return errors.Join(err, errors.Join(wrong...))
+}
+
+// checkPooler refuses a pooler in transaction mode that Options does not tell of: statements that one client has prepared
+// would meet those of another, and with as many parameters the wrong one would run without an error. It is seen by a
+// connection that changes the server process behind it while another one is inside a transaction.
+func checkPooler(ctx context.Context, db *sql.DB) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	var before, after int
+	if err := c.QueryRowContext(ctx, `select pg_backend_pid()`).Scan(&before); err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil) // it gets what c has just given back, if c gives anything back
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tx.Rollback()) }()
+	if _, err := tx.ExecContext(ctx, `select 1`); err != nil {
+		return err
+	}
+	if err := c.QueryRowContext(ctx, `select pg_backend_pid()`).Scan(&after); err != nil {
+		return err
+	}
+	if before != after {
+		return errors.New("a pooler in transaction mode stands between us and the server: set Options.Pooler (and for a pgx " +
+			"database that is handed in, default_query_exec_mode=exec)")
+	}
+	return nil
 }
