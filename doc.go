@@ -20,7 +20,7 @@
 //     crm/jsonhook and crm/bitrix24 are adapters.
 //   - [github.com/leadonce/leadonce/telegram]: how Telegram proves itself, and what its updates mean.
 //   - [github.com/leadonce/leadonce/store]: the vocabulary, the state machine and the contract of a store; store/sqlite keeps
-//     it in a file; store/storetest is the suite for one of your own.
+//     it in a file, store/postgres in a database for many machines; store/storetest is the suite for one of your own.
 //   - examples/quickstart runs every promise below against a simulated CRM; examples/leadbot is a server to start from.
 //
 // # The promises
