@@ -231,7 +231,9 @@ func repeatingFlaws() []flaw {
 		{name: "declares what the CRM does not keep, and makes ids up", fails: []string{repeat, atOnce},
 			wrap: func(_ string, a *Client) crm.Adapter {
 				return wrong{
-					Client: a, desc: func() crm.Description { return crm.Description{Create: crm.Guarantee{Kind: crm.UniqueID}} },
+					Client: a, desc: func() crm.Description {
+						return crm.Description{Identity: "shop", Create: crm.Guarantee{Kind: crm.UniqueID}}
+					},
 					create: func(ctx context.Context, op crm.Op, l crm.Lead) (string, error) {
 						_, err := a.CreateLead(ctx, op, l)
 						return op.ID, err
