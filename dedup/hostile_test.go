@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,11 +88,43 @@ func TestHostileRules(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			stop()
 			b.leads(20)
-			if n := len(b.sim.Leads()[0].Notes); n != 1 {
-				t.Fatalf("%d notes", n)
+			notes := 0
+			for _, l := range b.sim.Leads() {
+				notes += len(l.Notes)
+			}
+			if notes != 1 {
+				t.Fatalf("%d notes", notes)
 			}
 			if parked := b.events(store.EventParked); len(parked) != 1 {
 				t.Fatalf("%d parked, want the other person's", len(parked))
+			}
+		})
+	})
+	t.Run("a hundred keys of a host's own in one reading are asked for together", func(t *testing.T) {
+		virtual(t, none, func(b *bed) {
+			for i := range 100 {
+				b.accept(event(7, i+1, fmt.Sprint("order", i)))
+			}
+			rule := ruleFunc(func(e dedup.Enquiry, _ dedup.History) (dedup.Decision, error) { return open(e.Text, e), nil })
+			b.runFor(b.processorOn(b.st, nil, rule), time.Minute)
+			b.leads(100)
+		})
+	})
+	t.Run("a rule that makes a new key at every try parks its event", func(t *testing.T) {
+		virtual(t, none, func(b *bed) {
+			var n atomic.Int64
+			rule := ruleFunc(func(e dedup.Enquiry, _ dedup.History) (dedup.Decision, error) {
+				if e.Text == "odd" {
+					return open(fmt.Sprint(n.Add(1)), e), nil
+				}
+				return open("", e), nil
+			})
+			b.accept(event(7, 1, "odd"))
+			b.accept(event(8, 2, "please call me"))
+			b.runFor(b.processorOn(b.st, nil, rule), 5*time.Minute)
+			b.leads(1)
+			if len(b.events(store.EventParked)) != 1 {
+				t.Fatalf("%+v", b.events())
 			}
 		})
 	})

@@ -41,7 +41,7 @@ func plan(view store.KeyView, pol policy, asked ...string) (p store.Plan, failed
 		}
 		end := d.event(ev)
 		if len(d.ask) > 0 {
-			return store.Plan{}, nil, d.ask
+			continue // only to learn what the later ones will ask for
 		}
 		d.plan.Events = append(d.plan.Events, end)
 		if end.State == store.EventParked || end.State == store.EventPending {
@@ -51,6 +51,9 @@ func plan(view store.KeyView, pol policy, asked ...string) (p store.Plan, failed
 			break
 		}
 	}
+	if len(d.ask) > 0 {
+		return store.Plan{}, nil, d.ask
+	}
 	return d.plan, failed, nil
 }
 
@@ -58,6 +61,7 @@ func plan(view store.KeyView, pol policy, asked ...string) (p store.Plan, failed
 const (
 	hostKey    = "host/"
 	maxHostKey = 1000
+	maxAsked   = 2 * store.ViewEvents // host keys in one reading: beyond it the rule makes them up
 )
 
 // draft is a plan in the making: later events see what earlier ones did.
@@ -116,7 +120,7 @@ func (d *draft) event(ev store.EventRow) store.EventEnd {
 	}
 	switch {
 	case len(d.ask) > 0:
-		return store.EventEnd{}
+		return store.EventEnd{} // the plan will not be used
 	case err != nil && ev.Attempts+1 >= d.pol.attempts:
 		return store.EventEnd{ID: ev.ID, State: store.EventParked, Reason: "rule: " + scrub(err)}
 	case err != nil:
@@ -243,8 +247,12 @@ func (d *draft) open(ev store.EventRow, e Enquiry, x Open, i int) (do func(), re
 		switch {
 		case !utf8.ValidString(key) || strings.ContainsRune(key, 0) || len(key) > maxHostKey:
 			return nil, "", fmt.Errorf("Open.Key must be valid UTF-8 without NUL, of at most %d bytes", maxHostKey)
+		case !slices.Contains(d.asked, key) && len(d.asked) >= maxAsked:
+			return nil, "", errors.New("Open.Key is another one at every try: it must be made of the event alone")
 		case !slices.Contains(d.asked, key):
-			d.ask = append(d.ask, key)
+			if !slices.Contains(d.ask, key) {
+				d.ask = append(d.ask, key)
+			}
 			return nil, "", nil
 		}
 	}

@@ -50,14 +50,14 @@ func (p *Processor) planLoop(ctx context.Context) {
 // planKey decides what is due under one key. again means that more may be due at once.
 func (p *Processor) planKey(ctx context.Context, key string) (again bool, err error) {
 	var asked []string
-	for range 10 { // somebody else won the compare-and-set: decide anew
+	for lost := 0; lost < 10; { // somebody else won the compare-and-set: decide anew
 		view, err := p.st.ReadKey(ctx, key, asked...)
 		if err := p.onlyCorrupt("ReadKey", err); err != nil {
 			return false, err
 		}
 		start := time.Now()
 		pl, failed, ask := plan(view, p.policy, asked...)
-		if len(ask) > 0 {
+		if len(ask) > 0 { // the rule opens a deal under a key of its own
 			asked = append(asked, ask...)
 			continue
 		}
@@ -66,6 +66,7 @@ func (p *Processor) planKey(ctx context.Context, key string) (again bool, err er
 		}
 		begun, err := p.commitPlan(pl)
 		if errors.Is(err, store.ErrConflict) {
+			lost++
 			continue
 		}
 		if err != nil {
