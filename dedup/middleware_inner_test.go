@@ -41,7 +41,7 @@ func TestWrappedHandler(t *testing.T) {
 		{"a 204 is an empty 200", reply(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }), dedup.InnerReplied, "", ""},
 		{"an error is an empty 200", reply(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"method":"x"}`, 500) }), dedup.InnerRefused, "", ""},
 		{"a 404 is an empty 200", http.NotFoundHandler(), dedup.InnerRefused, "", ""},
-		{"a redirect is an empty 200", http.RedirectHandler("/x", 302), dedup.InnerRefused, "", ""},
+		{"a redirect is an empty 200", http.RedirectHandler("/x", http.StatusFound), dedup.InnerRefused, "", ""},
 		{"a panic is an empty 200", reply(func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, "half a rep")
 			panic("panic value")

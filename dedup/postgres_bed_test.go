@@ -142,7 +142,7 @@ type made struct {
 	event                             int64
 	update, key, state, reason        string
 	op, kind, deal, opState, opReason string // opReason: why
-	seq, attempts                     int64
+	seq                               int64
 	crmID                             string
 }
 

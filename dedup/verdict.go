@@ -21,7 +21,6 @@ import (
 type reply struct {
 	id        string
 	err       error
-	found     bool          // a look-up before a repeat found it: nothing was sent
 	abandoned bool          // the call had not returned when its time was up
 	unsent    string        // why the call was not made; empty if it was
 	startedAt time.Time     //

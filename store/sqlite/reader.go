@@ -80,7 +80,7 @@ func seqOf(c *conn, id string) (seq int64, err error) {
 	found, err := c.get(&seq, `
 		select seq from leadonce_operations where id = :id`, args{"id": id})
 	if err == nil && !found {
-		err = fmt.Errorf("After: operation %s: %w", id, store.ErrNotFound)
+		err = fmt.Errorf("filter After: operation %s: %w", id, store.ErrNotFound)
 	}
 	return seq, err
 }
