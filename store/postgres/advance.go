@@ -44,7 +44,7 @@ func (s *Store) advanceAll(batch []*advanceCall) {
 		var later []*advanceCall
 		shared(s, wave, func(batch []*advanceCall, patience string) error {
 			more, err := s.advanceBatch(batch, patience)
-			if err == nil {
+			if err == nil && len(more) > 0 { // never for one that waits apart: it is alone, and later is not its own
 				later = append(later, more...)
 			}
 			return err

@@ -82,16 +82,21 @@ func checkPooler(ctx context.Context, db *sql.DB) (err error) {
 	if err := c.QueryRowContext(ctx, `select pg_backend_pid()`).Scan(&before); err != nil {
 		return err
 	}
-	tx, err := db.BeginTx(ctx, nil) // it gets what c has just given back, if c gives anything back
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tx.Rollback()) }()
-	if _, err := tx.ExecContext(ctx, `select 1`); err != nil {
-		return err
-	}
-	if err := c.QueryRowContext(ctx, `select pg_backend_pid()`).Scan(&after); err != nil {
-		return err
+	for range 4 { // each gets what c has just given back, if c gives anything back; the server may have others to give
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.ExecContext(ctx, `select 1`); err != nil {
+			return err
+		}
+		if err := c.QueryRowContext(ctx, `select pg_backend_pid()`).Scan(&after); err != nil {
+			return err
+		}
+		if before != after {
+			break
+		}
 	}
 	if before != after {
 		return errors.New("a pooler in transaction mode stands between us and the server: set Options.Pooler (and for a pgx " +
