@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/leadonce/leadonce/store"
 )
 
 // settings.go: the name of the schema, and what must hold on the server.
@@ -82,7 +84,7 @@ func checkPooler(ctx context.Context, db *sql.DB) (err error) {
 	if err := c.QueryRowContext(ctx, `select pg_backend_pid()`).Scan(&before); err != nil {
 		return err
 	}
-	for range 4 { // each gets what c has just given back, if c gives anything back; the server may have others to give
+	for range 2 { // each gets what c has just given back, if c gives anything back; the server may have others to give
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return err
@@ -99,8 +101,8 @@ func checkPooler(ctx context.Context, db *sql.DB) (err error) {
 		}
 	}
 	if before != after {
-		return errors.New("a pooler in transaction mode stands between us and the server: set Options.Pooler (and for a pgx " +
-			"database that is handed in, default_query_exec_mode=exec)")
+		return fmt.Errorf("%w: a pooler in transaction mode stands between us and the server: set Options.Pooler (and for a pgx "+
+			"database that is handed in, default_query_exec_mode=exec)", store.ErrUnavailable)
 	}
 	return nil
 }
