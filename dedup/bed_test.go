@@ -151,8 +151,10 @@ func (b *bed) accept(e store.Event) store.Receipt {
 	return r
 }
 
+// ops waits for what happens at this instant of virtual time, and reads.
 func (b *bed) ops(states ...store.State) []store.Operation {
 	b.t.Helper()
+	synctest.Wait()
 	ops, err := b.st.Operations(b.ctx, store.OperationFilter{States: states})
 	if err != nil {
 		b.t.Fatal(err)
@@ -175,6 +177,7 @@ func (b *bed) only(want store.State) store.Operation {
 
 func (b *bed) leads(want int) {
 	b.t.Helper()
+	synctest.Wait()
 	if got := len(b.sim.Leads()); got != want {
 		b.t.Fatalf("%d leads in the CRM, want %d: %s", got, want, show(b.ops()))
 	}

@@ -3,7 +3,6 @@ package dedup
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 )
 
@@ -16,7 +15,7 @@ type hooks struct {
 	log     *slog.Logger
 	timeout time.Duration
 	room    chan struct{}
-	wg      sync.WaitGroup
+	calls   inflight
 	lost    func(hook string)
 }
 
@@ -31,8 +30,7 @@ func (h *hooks) call(name string, f func(context.Context, Outcome), o Outcome) {
 		h.drop(name, o, "too many hook calls are under way")
 		return
 	}
-	h.wg.Add(1)
-	go func() {
+	h.calls.run(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), h.timeout)
 		defer cancel()
 		done := make(chan struct{})
@@ -55,8 +53,7 @@ func (h *hooks) call(name string, f func(context.Context, Outcome), o Outcome) {
 				h.drop(name, o, "it ran past its time")
 			}
 		}
-		h.wg.Done()
-	}()
+	})
 }
 
 func (h *hooks) drop(name string, o Outcome, why string) {

@@ -39,7 +39,7 @@ type Processor struct {
 	wake     chan struct{} // work may be due, or a slot is free
 	keys     *keyQueue
 	called   calledSet
-	calls    sync.WaitGroup // workers
+	calls    inflight // workers
 	running  atomic.Bool
 	stopping atomic.Bool // no call is begun any more
 }
@@ -134,8 +134,8 @@ func (p *Processor) Run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		loops.Wait()
-		p.calls.Wait()
-		p.hooks.wg.Wait()
+		p.calls.wait()
+		p.hooks.calls.wait()
 		close(done)
 	}()
 	select {

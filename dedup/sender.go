@@ -89,7 +89,7 @@ func (p *Processor) claim(ctx context.Context) (more bool) {
 // goCheck probes a paused adapter with its read-only call. Where that answers, one operation goes next: a CRM may answer
 // questions and swallow writes.
 func (p *Processor) goCheck(c crm.Checker) {
-	p.calls.Go(func() {
+	p.calls.run(func() {
 		_, r := attempt(p.opt.CallTimeout, p.opt.grace(), func(ctx context.Context) (struct{}, error) { return struct{}{}, c.Check(ctx) }, nil)
 		if r.err == nil && !r.abandoned {
 			p.health.checkedFine()
@@ -109,7 +109,7 @@ func (p *Processor) start(op store.Operation, claimedAt time.Time, probe bool) {
 		}
 		guard(p.opt.Logger, func() { f(step(op, on, 0)) })
 	}
-	p.calls.Go(func() {
+	p.calls.run(func() {
 		defer p.poke()
 		defer p.release(1)
 		defer func() {
