@@ -15,6 +15,9 @@ const (
 	KindNote    Kind = "note.add"
 	KindStage   Kind = "stage.set"
 	KindContact Kind = "contact.ensure"
+	KindLink    Kind = "contact.link" // the contact's id, added to a lead that was created before it was known
+	KindRead    Kind = "stage.read"   // where a lead stands now
+	KindFile    Kind = "file.add"     // a file, through the host's own hook: dedup.Options.AddFile
 )
 
 // Op identifies one operation. It is the same at every attempt, so an adapter that builds its request from Op and the
@@ -64,6 +67,12 @@ type Stager interface {
 	SetStage(ctx context.Context, op Op, leadID string, s Stage) error
 }
 
+// StageReader reads where a lead stands now. With it a hook that says only that something has changed (Bitrix24's) is enough,
+// and a repeated SetStage looks first.
+type StageReader interface {
+	ReadStage(ctx context.Context, op Op, leadID string) (StageState, error)
+}
+
 // Contacter finds or makes the CRM's contact for a person and returns its id.
 type Contacter interface {
 	EnsureContact(ctx context.Context, op Op, c Contact) (id string, err error)
@@ -96,6 +105,12 @@ func Supports(a Adapter, k Kind) bool {
 		_, ok = a.(Stager)
 	case KindContact:
 		_, ok = a.(Contacter)
+	case KindLink:
+		if _, ok = a.(Contacter); ok {
+			_, ok = a.(Updater)
+		}
+	case KindRead:
+		_, ok = a.(StageReader)
 	}
 	return ok
 }
@@ -113,6 +128,10 @@ func MethodFor(k Kind) string {
 		return "SetStage (crm.Stager)"
 	case KindContact:
 		return "EnsureContact (crm.Contacter)"
+	case KindLink:
+		return "EnsureContact and UpdateLead (crm.Contacter, crm.Updater)"
+	case KindRead:
+		return "ReadStage (crm.StageReader)"
 	}
 	return "method for " + string(k)
 }

@@ -102,8 +102,11 @@ func Describe(a Adapter) (Description, error) {
 
 // Guarantee returns what d declares for operations of kind k; the zero value for a kind that it does not know.
 func (d Description) Guarantee(k Kind) Guarantee {
-	if g := d.of(k); g != nil {
+	switch g := d.of(k); {
+	case g != nil:
 		return *g
+	case k == KindRead || k == KindFile: // a reading changes nothing, and a file that comes twice is seen to be the same
+		return Guarantee{AtLeastOnce, DefaultWindow}
 	}
 	return Guarantee{}
 }
@@ -112,7 +115,7 @@ func (d *Description) of(k Kind) *Guarantee {
 	switch k {
 	case KindCreate:
 		return &d.Create
-	case KindUpdate:
+	case KindUpdate, KindLink:
 		return &d.Update
 	case KindNote:
 		return &d.Note

@@ -1,5 +1,7 @@
 package crm
 
+import "time"
+
 // lead.go: what is sent. All of it is stored as JSON with the operation and freezes when the first attempt begins.
 
 // Lead is one enquiry as the CRM shall see it. Zero fields are not sent.
@@ -31,6 +33,28 @@ type Stage struct {
 	To string `json:"to"`
 	// From are the stages that may be left; empty means any.
 	From []string `json:"from,omitempty"`
+}
+
+// StageState is where a lead stands in the CRM.
+type StageState struct {
+	Stage string
+	// Version grows with every change of the lead, where the CRM has such a number (a revision, its time of change in
+	// milliseconds); else 0.
+	Version int64
+	At      time.Time // when it was changed last, by the CRM's clock; zero where the CRM does not say
+	Closed  bool      // won or lost: nothing more is added to it
+}
+
+// File is something that a person attached, by the source's own id. It is never a URL: Telegram's file URLs contain the
+// bot's token.
+type File struct {
+	Source string `json:"source"`
+	Bot    string `json:"bot,omitempty"`
+	Kind   string `json:"kind"` // "photo", "document", "voice", …
+	ID     string `json:"id"`
+	Name   string `json:"name,omitempty"`
+	MIME   string `json:"mime,omitempty"`
+	Size   int64  `json:"size,omitempty"` // in bytes; 0: not known
 }
 
 // Contact is a person.

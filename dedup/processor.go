@@ -18,7 +18,8 @@ import (
 // processor.go: the Processor: what it is made of, how it starts and how it stops. Its loops are in planner.go (events to
 // operations), sender.go (operations to the CRM) and sweep.go (what nobody is working on any more).
 
-var kinds = []crm.Kind{crm.KindCreate, crm.KindUpdate, crm.KindNote, crm.KindStage, crm.KindContact}
+var kinds = []crm.Kind{crm.KindCreate, crm.KindUpdate, crm.KindNote, crm.KindStage, crm.KindContact,
+	crm.KindLink, crm.KindRead, crm.KindFile}
 
 // Processor drives operations: it plans events, calls the adapter, retries, looks up, and reports what needs a person. Any
 // number of processors, in any number of processes, may work on one store.

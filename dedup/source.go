@@ -69,11 +69,33 @@ type Enquiry struct {
 	Group    string    `json:"group,omitempty"` // items with one Group are one enquiry (an album)
 	Edited   bool      `json:"edited,omitempty"`
 	At       time.Time `json:"at,omitzero"` // when the source says that it happened
+	EditedAt time.Time `json:"edited_at,omitzero"`
+
+	// MovedFrom and MovedTo are ordering keys: this event tells that the one goes on under the other (a group that became
+	// a supergroup). Such an event is no enquiry.
+	MovedFrom string `json:"moved_from,omitempty"`
+	MovedTo   string `json:"moved_to,omitempty"`
+
+	// Stage is what the CRM tells about one of its leads; then there is no person, and no rule is asked.
+	Stage *StageChange `json:"stage,omitempty"`
 
 	// ContentID, ContentRev and DealKey are those of store.Event.
 	ContentID  string `json:"content_id,omitempty"`
 	ContentRev string `json:"content_rev,omitempty"`
 	DealKey    string `json:"deal_key,omitempty"`
+}
+
+// StageChange is what a CRM's hook says about a lead.
+type StageChange struct {
+	LeadID string `json:"lead_id"`
+	// Stage is where the lead stands; empty if the hook says only that something changed: then it is read
+	// (crm.StageReader).
+	Stage string `json:"stage,omitempty"`
+	// Version grows with every change of the lead, where the CRM gives one; else 0, and At decides, and without that the
+	// host's Options.Transitions.
+	Version int64     `json:"version,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+	Closed  bool      `json:"closed,omitempty"` // won or lost
 }
 
 // Person is somebody at a source.

@@ -53,6 +53,8 @@ type Event struct {
 	ContentID   string // identity of the content (bot, chat, message): the same under two update ids
 	ContentRev  string // revision of that content: empty, or the edit date
 	DealKey     string // what the default deal key is made of: the media group if there is one, else ContentID
+	RepeatKey   string // two events with one RepeatKey are one act done twice: a button pressed again. Empty: it never repeats
+	LeadRef     string // a hook of the CRM's: the id there of the lead that it is about; else empty
 	Payload     []byte // the raw body
 	Enquiry     []byte // the source-neutral form of it, JSON; opaque here
 	Quarantine  string // why the body could not be understood; the event is then stored quarantined
@@ -88,6 +90,19 @@ type EventEnd struct {
 	ID     int64
 	State  EventState
 	Reason string
-	// Retry makes a pending or gathering event due so much later. With State pending it counts an attempt.
+	// Retry makes an unplanned event due so much later. With State pending it counts an attempt.
 	Retry time.Duration
+	// MoveTo, with State pending, leaves the event undecided and due under another ordering key. It counts no attempt.
+	MoveTo string
+}
+
+// Handled is an event that has ended, and the operations that it caused or changed.
+type Handled struct {
+	EventRow
+	Operations []string
+}
+
+// Account is a receiving account at a source whose events the store holds: operation ids are derived from it.
+type Account struct {
+	Source, Tenant, Bot string
 }

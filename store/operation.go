@@ -45,6 +45,7 @@ type Operation struct {
 	ConflictID string // another id that was confirmed later; a person acknowledges it
 	Reason     string // why it stands where it stands: the last error or verdict
 	LeadID     string // CRMID of the deal's create, where that is done: what a note is added to
+	ContactID  string // CRMID of the contact, where its contact.ensure is done
 
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -71,6 +72,7 @@ type Claim struct {
 	Quiet   time.Duration    // how long a CRM may still act on a request that was given up
 	Adapter string           // the adapter's identity
 	Terms   map[string]Terms // by kind; a kind that is missing has the zero Terms
+	Tenant  *string          // only operations of this tenant; nil: of any
 }
 
 // Repeatable reports whether o, uncertain, may be sent again at now: it began under the same adapter and promise, and the

@@ -26,7 +26,9 @@ type Store interface {
 	Accept(ctx context.Context, e Event) (Receipt, error)
 
 	// Submit stores a deal and the operation that creates it, once. The same operation id again → the stored operation and,
-	// if the fields differ, ErrKeyReused beside it.
+	// if the fields differ, ErrKeyReused beside it. With Adopt the operation is stored as done, with the id in the CRM and the
+	// ages that it names, nothing is sent, and a lead that some deal of the tenant has already → the operation that creates
+	// that deal, and nothing is added.
 	Submit(ctx context.Context, s Submission) (Operation, error)
 
 	// DueKeys returns up to limit ordering keys whose oldest unplanned event is due, most overdue first.
@@ -54,7 +56,8 @@ type Store interface {
 	// everything but Confirmed and Cancel once the fields are erased. ErrInvalid where CRMID (Confirmed and Correct of a
 	// create) or By (a person's triggers) is missing. ErrNotFound.
 	//
-	// Effects beside the state: Confirmed of a deal's create stores the id with the deal and unblocks what waited for it;
+	// Effects beside the state: Confirmed of a deal's create stores the id with the deal and unblocks what waited for it, of an
+	// operation without a deal it stores the id with the contact;
 	// another id than the stored one is kept as ConflictID and changes nothing else; the same id again changes nothing.
 	// Cancel of a create cancels what waits for it. Absent and Reopen forget the first attempt's time. Reopen blocks an
 	// operation whose create is not done. Inconclusive moves only DueAt and Reason, not the version. Every trigger but an
@@ -125,6 +128,14 @@ type Operator interface {
 	// RetryEvent makes a parked event pending again, with its attempts forgotten. An event that is not parked any more is
 	// left as it is, without an error. by and why are kept as its reason.
 	RetryEvent(ctx context.Context, id int64, by, why string) error
+}
+
+// Accounts remembers whose events the store holds. Both of our stores implement it.
+type Accounts interface {
+	// Accounts lists those of a source, in any order.
+	Accounts(ctx context.Context, source string) ([]Account, error)
+	// AddAccount remembers one; again changes nothing.
+	AddAccount(ctx context.Context, a Account) error
 }
 
 // Transactional stores inside a transaction of the host's own, atomically with the host's rows: nothing is stored if the host
