@@ -69,7 +69,7 @@ type KeyView struct {
 	Operations []Operation
 	// Contacts are those of the events that are stored.
 	Contacts []Contact
-	// Handled are ended events of this key which the unplanned ones may repeat or change: those that share a ContentID or a
+	// Handled are planned events of this key which the unplanned ones may repeat or change: those that share a ContentID or a
 	// (not empty) RepeatKey with one of them, the most recent ViewHandled of each; and through their operations the other
 	// events of these (an album's items), the same number of each. In accept order.
 	Handled []Handled

@@ -96,7 +96,7 @@ type EventEnd struct {
 	MoveTo string
 }
 
-// Handled is an event that has ended, and the operations that it caused or changed.
+// Handled is an event that was planned, and the operations that it caused or changed.
 type Handled struct {
 	EventRow
 	Operations []string

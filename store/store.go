@@ -125,8 +125,9 @@ type EventFilter struct {
 
 // Operator settles events. Settling operations is Advance's.
 type Operator interface {
-	// RetryEvent makes a parked event pending again, with its attempts forgotten. An event that is not parked any more is
-	// left as it is, without an error. by and why are kept as its reason.
+	// RetryEvent makes a parked event pending again, with its attempts forgotten, and with it the parked items of its album
+	// (the same DealKey, which is not their ContentID, of one contact). An event that is not parked any more is left as it is,
+	// without an error. by and why are kept as its reason.
 	RetryEvent(ctx context.Context, id int64, by, why string) error
 }
 

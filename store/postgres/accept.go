@@ -153,11 +153,11 @@ func (s *Store) insertEvent(c *session, a *arrival, patience string) (id int64, 
 				case when :patience <> '' then set_config('lock_timeout', :patience, true) end as patience,
 				(select count(pg_notify(:channel, n)) from json_array_elements_text(cast(:notices as json)) n) as told)
 		insert into {schema}.leadonce_events (source, tenant, bot, update_id, epoch, hash, fp_version, fp_sum, kind,
-			ordering_key, contact_key, content_id, content_rev, deal_key, quarantine, state, reason, attempts, accepted_at,
-			due_at, ended_at, head_start_ns, token, payload, enquiry)
+			ordering_key, contact_key, content_id, content_rev, deal_key, repeat_key, lead_ref, quarantine, state, reason,
+			attempts, accepted_at, due_at, ended_at, head_start_ns, token, payload, enquiry)
 		select :source, :tenant, :bot, :update_id, :epoch, :hash, :fp_version, :fp_sum, :kind,
-			:ordering_key, :contact_key, :content_id, :content_rev, :deal_key, :quarantine, :state, :reason, 0, now,
-			now + :due_at, case when :quarantine <> '' then now else 0 end, :head_start_ns, :token, :payload, :enquiry
+			:ordering_key, :contact_key, :content_id, :content_rev, :deal_key, :repeat_key, :lead_ref, :quarantine, :state, :reason,
+			0, now, now + :due_at, case when :quarantine <> '' then now else 0 end, :head_start_ns, :token, :payload, :enquiry
 		from opening
 		on conflict (update_id, bot, tenant, source, epoch) do nothing
 		returning id`, parameters{a.row, s.opening(patience, notices)})
@@ -190,11 +190,11 @@ func (s *Store) acceptMany(c *session, batch []*acceptCall, patience string) err
 				case when :patience <> '' then set_config('lock_timeout', :patience, true) end as patience,
 				(select count(pg_notify(:channel, n)) from json_array_elements_text(cast(:notices as json)) n) as told)
 		insert into {schema}.leadonce_events (source, tenant, bot, update_id, epoch, hash, fp_version, fp_sum, kind,
-			ordering_key, contact_key, content_id, content_rev, deal_key, quarantine, state, reason, attempts, accepted_at,
-			due_at, ended_at, head_start_ns, token, payload, enquiry)
+			ordering_key, contact_key, content_id, content_rev, deal_key, repeat_key, lead_ref, quarantine, state, reason,
+			attempts, accepted_at, due_at, ended_at, head_start_ns, token, payload, enquiry)
 		select source, tenant, bot, update_id, epoch, hash, fp_version, fp_sum, kind,
-			ordering_key, contact_key, content_id, content_rev, deal_key, quarantine, state, reason, 0, now,
-			now + due_at, case when quarantine <> '' then now else 0 end, head_start_ns, token, payload, enquiry
+			ordering_key, contact_key, content_id, content_rev, deal_key, repeat_key, lead_ref, quarantine, state, reason,
+			0, now, now + due_at, case when quarantine <> '' then now else 0 end, head_start_ns, token, payload, enquiry
 		from opening cross join json_populate_recordset(cast(null as {schema}.leadonce_events), cast(:rows as json))
 		order by update_id, bot, tenant, source
 		on conflict (update_id, bot, tenant, source, epoch) do nothing
@@ -244,11 +244,16 @@ func (s *Store) RetryEvent(ctx context.Context, id int64, by, why string) error 
 		key = ""
 		a := args{"id": id, "fixed": s.fixed(), "reason": "retry by " + by + ": " + why}
 		changed, err := c.get(&key, `
-			update {schema}.leadonce_events
-			set state = 'pending', reason = :reason, attempts = 0, due_at = {schema}.leadonce_clock(:fixed), ended_at = 0,
-				broken = 0
-			where id = :id and state = 'parked'
-			returning ordering_key`, a)
+			with retried as (
+				update {schema}.leadonce_events
+				set state = 'pending', reason = :reason, attempts = 0, due_at = {schema}.leadonce_clock(:fixed), ended_at = 0,
+					broken = 0
+				where state = 'parked' and (id = :id or content_rev = '' and (ordering_key, contact_key, deal_key) in (
+					select ordering_key, contact_key, deal_key
+					from {schema}.leadonce_events
+					where id = :id and state = 'parked' and content_rev = '' and deal_key not in ('', content_id)))
+				returning ordering_key)
+			select ordering_key from retried limit 1`, a)
 		if err != nil {
 			return err
 		}

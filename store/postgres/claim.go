@@ -30,16 +30,26 @@ func (s *Store) Claim(ctx context.Context, cl store.Claim) ([]store.Operation, e
 	if err != nil {
 		return nil, fmt.Errorf("postgres: claim: %w", err)
 	}
-	s.claimed.moveTo(t.reached)
+	s.claimed.moveTo(cl.Tenant, t.reached)
 	return t.begun, errors.Join(t.corrupt...)
 }
 
-// watermark remembers how far claims have come. While some transaction elsewhere keeps an old snapshot open, the index goes
-// on naming every operation that was ever pending, and each claim would read past all of them: with 50,000 of them 48 ms
-// instead of 0.5. So a backlog is claimed from the mark on; now and then, and whenever that yields too little, from the
-// beginning.
+// watermark remembers how far claims have come, the claims of each tenant for themselves. While some transaction elsewhere
+// keeps an old snapshot open, the index goes on naming every operation that was ever pending, and each claim would read past
+// all of them: with 50,000 of them 48 ms instead of 0.5. So a backlog is claimed from the mark on; now and then, and whenever
+// that yields too little, from the beginning.
 type watermark struct {
 	mu    sync.Mutex
+	marks map[markOf]mark
+}
+
+// markOf is whose claims they are: those of any tenant are another thing than those of the tenant without a name.
+type markOf struct {
+	any    bool
+	tenant string
+}
+
+type mark struct {
 	due   int64 // of the latest operation that was claimed
 	swept time.Time
 }
@@ -50,21 +60,36 @@ const (
 	sweepEvery = time.Second
 )
 
-// from is where the next claim begins, 0 for the beginning.
-func (w *watermark) from() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if time.Since(w.swept) >= sweepEvery {
-		w.swept = time.Now()
-		return 0
+func of(tenant *string) markOf {
+	if tenant == nil {
+		return markOf{any: true}
 	}
-	return max(w.due-markSlack.Microseconds(), 0)
+	return markOf{tenant: *tenant}
 }
 
-func (w *watermark) moveTo(due int64) {
+// from is where the next claim begins, 0 for the beginning.
+func (w *watermark) from(tenant *string) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.due = due
+	m := w.marks[of(tenant)]
+	if time.Since(m.swept) >= sweepEvery {
+		if w.marks == nil {
+			w.marks = map[markOf]mark{}
+		}
+		m.swept = time.Now()
+		w.marks[of(tenant)] = m
+		return 0
+	}
+	return max(m.due-markSlack.Microseconds(), 0)
+}
+
+// moveTo is called after from.
+func (w *watermark) moveTo(tenant *string, due int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := w.marks[of(tenant)]
+	m.due = due
+	w.marks[of(tenant)] = m
 }
 
 type claimTx struct {
@@ -124,22 +149,25 @@ func begunBy(c *session, cl store.Claim, token int64) ([]store.Operation, error)
 
 // due returns the operations whose time has come, oldest due first, locked.
 func (t *claimTx) due() (list []store.Operation, err error) {
-	if list, err = t.pending(t.s.claimed.from()); err != nil {
+	if list, err = t.pending(t.s.claimed.from(t.cl.Tenant)); err != nil {
 		return nil, err
 	}
 	again, corrupt, err := readOperations(t.c, `
-		select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op
+		select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op,
+			coalesce((select p.crm_id from {schema}.leadonce_contacts p where p.contact_key = o.contact_key), '') as contact_id
 		from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
 		where o.state = 'uncertain' and o.broken = 0 and o.due_at <= :now and o.adapter = :adapter and o.guarantee <> ''
 			and o.first_sent_at + o.window_ns / 1000 >= :open_until and o.fields is not null
 			and (o.kind, o.guarantee, o.window_ns) in (
 				select kind, guarantee, window_ns
 				from json_to_recordset(cast(:terms as json)) as t(kind text, guarantee text, window_ns bigint))
+			and (:any or o.tenant = :tenant)
 		order by o.due_at, o.seq
 		limit :limit
 		for no key update of o skip locked`,
 		args{"now": sqlstore.Micros(t.now), "limit": t.cl.Limit, "adapter": t.cl.Adapter,
-			"open_until": sqlstore.Micros(t.now.Add(t.cl.Lease + t.cl.Quiet)), "terms": t.terms()})
+			"open_until": sqlstore.Micros(t.now.Add(t.cl.Lease + t.cl.Quiet)), "terms": t.terms(),
+			"any": t.cl.Tenant == nil, "tenant": t.tenant()})
 	if err != nil {
 		return nil, err
 	}
@@ -157,14 +185,8 @@ func (t *claimTx) due() (list []store.Operation, err error) {
 // few.
 func (t *claimTx) pending(from int64) (list []store.Operation, err error) {
 	for limit := t.cl.Limit; ; {
-		list, t.corrupt, err = readOperations(t.c, `
-			select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op
-			from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
-			where o.state = 'pending' and o.blocked = 0 and o.broken = 0 and o.due_at >= :from and o.due_at <= :now
-				and o.doubt = 0 and o.fields is not null
-			order by o.due_at, o.seq
-			limit :limit
-			for no key update of o skip locked`, args{"from": from, "now": sqlstore.Micros(t.now), "limit": limit})
+		list, t.corrupt, err = readOperations(t.c, t.pendingQuery(), args{"from": from, "now": sqlstore.Micros(t.now),
+			"limit": limit, "tenant": t.tenant()})
 		switch {
 		case err != nil || len(list) >= t.cl.Limit:
 			return list, err
@@ -176,6 +198,37 @@ func (t *claimTx) pending(from int64) (list []store.Operation, err error) {
 			return list, nil
 		}
 	}
+}
+
+// pendingQuery finds those of one tenant by an index of their own: what waits for the others is not read past.
+func (t *claimTx) pendingQuery() string {
+	if t.cl.Tenant == nil {
+		return `
+			select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op,
+				coalesce((select p.crm_id from {schema}.leadonce_contacts p where p.contact_key = o.contact_key), '') as contact_id
+			from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
+			where o.state = 'pending' and o.blocked = 0 and o.broken = 0 and o.due_at >= :from and o.due_at <= :now
+				and o.doubt = 0 and o.fields is not null
+			order by o.due_at, o.seq
+			limit :limit
+			for no key update of o skip locked`
+	}
+	return `
+		select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op,
+			coalesce((select p.crm_id from {schema}.leadonce_contacts p where p.contact_key = o.contact_key), '') as contact_id
+		from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
+		where o.tenant = :tenant and o.state = 'pending' and o.blocked = 0 and o.broken = 0 and o.due_at >= :from
+			and o.due_at <= :now and o.doubt = 0 and o.fields is not null
+		order by o.due_at, o.seq
+		limit :limit
+		for no key update of o skip locked`
+}
+
+func (t *claimTx) tenant() string {
+	if t.cl.Tenant == nil {
+		return ""
+	}
+	return *t.cl.Tenant
 }
 
 // terms are the promises that a repeat may rely on.

@@ -62,7 +62,8 @@ func lock(c *session, ids, dependents []string) (map[string]*locked, error) {
 		return list, nil
 	}
 	err := each(c, `
-		select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op
+		select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op,
+			coalesce((select p.crm_id from {schema}.leadonce_contacts p where p.contact_key = o.contact_key), '') as contact_id
 		from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
 		where o.id = any(array(
 			select json_array_elements_text(cast(:ids as json))

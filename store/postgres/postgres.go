@@ -92,8 +92,8 @@ const (
 	maxApart = 3
 )
 
-// Store is a store.Store on PostgreSQL, and a store.Reader, store.Operator and store.Transactional. Its methods may be called
-// by any number of goroutines.
+// Store is a store.Store on PostgreSQL, and a store.Reader, store.Operator, store.Accounts and store.Transactional. Its methods
+// may be called by any number of goroutines.
 type Store struct {
 	opt      Options
 	db       *sql.DB
@@ -124,6 +124,7 @@ var (
 	_ store.Reader        = (*Store)(nil)
 	_ store.Operator      = (*Store)(nil)
 	_ store.Transactional = (*Store)(nil)
+	_ store.Accounts      = (*Store)(nil)
 )
 
 // Open connects to a server and makes the tables, if they are not there. dsn is a URL or a list of key=value as libpq has

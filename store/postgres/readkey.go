@@ -1,10 +1,10 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/leadonce/leadonce/store"
@@ -47,7 +47,8 @@ func (s *Store) DueKeys(ctx context.Context, limit int) ([]string, error) {
 // keyRead is the answer to one call.
 type keyRead struct {
 	view    store.KeyView
-	corrupt []error
+	corrupt []error // to be set aside
+	unread  []error // only to be named: what they caused has been decided
 }
 
 // keyAsk is one call.
@@ -65,7 +66,7 @@ func (s *Store) ReadKey(ctx context.Context, key string, dealKeys ...string) (st
 		return store.KeyView{}, fmt.Errorf("postgres: read key %s: %w", key, err)
 	}
 	s.setAside(ctx, got.corrupt...)
-	return got.view, errors.Join(got.corrupt...)
+	return got.view, errors.Join(slices.Concat(got.corrupt, got.unread)...)
 }
 
 // readAll answers calls from one snapshot.
@@ -75,13 +76,13 @@ func (s *Store) readAll(batch []*keyCall) {
 		if err != nil {
 			return err
 		}
-		r := keyReader{c: c, views: map[string]*keyRead{}, further: map[string][]string{}}
+		r := keyReader{c: c, views: map[string]*keyRead{}, further: map[string][]string{}, noted: map[noted]bool{}}
 		for _, m := range batch {
 			key := sqlstore.Clean(m.in.key)
 			r.views[key] = &keyRead{view: store.KeyView{Key: m.in.key, Now: now}}
 			r.further[key] = append(r.further[key], m.in.deals...)
 		}
-		for _, step := range []func() error{r.versions, r.events, r.deals, r.operations} {
+		for _, step := range []func() error{r.keys, r.events, r.handled, r.deals, r.operations} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -100,57 +101,113 @@ func (s *Store) readAll(batch []*keyCall) {
 func (r *keyRead) copy() keyRead {
 	v := *r
 	v.view.Events, v.view.Deals = slices.Clone(r.view.Events), slices.Clone(r.view.Deals)
-	v.view.Operations = slices.Clone(r.view.Operations)
+	v.view.Operations, v.view.Contacts = slices.Clone(r.view.Operations), slices.Clone(r.view.Contacts)
+	v.view.Handled, v.view.Homes = slices.Clone(r.view.Handled), maps.Clone(r.view.Homes)
 	return v
 }
 
+// keyReader reads some keys. The ordinary events, which nothing was handled for before, cost one statement for each of keys,
+// events, deals and operations, however many keys there are.
 type keyReader struct {
 	c       *session
 	views   map[string]*keyRead
 	further map[string][]string // deal keys that were asked for
-	some    bool                // some key has events
+	noted   map[noted]bool
+
+	again   []*handledAsk // what events were handled for before
+	handles []*dealAsk    // operations of handled events
+	refs    []string      // deals whose id in the CRM an event names
 }
 
-func (r *keyReader) versions() error {
+// noted are the rows that a view has already.
+type noted struct{ key, kind, id string }
+
+// first reports whether a view does not have the row yet, and notes it.
+func (r *keyReader) first(key, kind, id string) bool {
+	n := noted{key, kind, id}
+	had := r.noted[n]
+	r.noted[n] = true
+	return !had
+}
+
+func (r *keyReader) names() string {
 	keys := make([]string, 0, len(r.views))
 	for key := range r.views {
 		keys = append(keys, key)
 	}
-	type versionRow struct {
+	return jsonTexts(keys)
+}
+
+func (r *keyReader) keys() error {
+	type keyRow struct {
 		Key     string `db:"ordering_key"`
 		Version int64  `db:"version"`
+		MovedTo string `db:"moved_to"`
 	}
-	rows, err := all[versionRow](r.c, `
-		select ordering_key, version
+	rows, err := all[keyRow](r.c, `
+		select ordering_key, version, moved_to
 		from {schema}.leadonce_keys
-		where ordering_key = any(array(select json_array_elements_text(cast(:keys as json))))`, args{"keys": jsonTexts(keys)})
+		where ordering_key = any(array(select json_array_elements_text(cast(:keys as json))))`, args{"keys": r.names()})
 	for _, row := range rows {
-		r.views[row.Key].view.Version = row.Version
+		v := &r.views[row.Key].view
+		v.Version, v.MovedTo = row.Version, row.MovedTo
 	}
 	return err
 }
 
+// events reads the unplanned ones, their contacts, and whether something was handled for their content or act before. A
+// limit keeps the server from reading the whole of a table beside them, whatever it thinks of its size.
 func (r *keyReader) events() error {
-	keys := make([]string, 0, len(r.views))
-	for key := range r.views {
-		keys = append(keys, key)
+	type eventRow struct {
+		sqlstore.Event
+		Tenant string `db:"person_tenant"`
+		Source string `db:"person_source"`
+		UserID string `db:"person_user_id"`
+		CRMID  string `db:"person_crm_id"`
+		Stored int64  `db:"person_stored"`
+		Again  int64  `db:"again"`
 	}
 	return each(r.c, `
-		select e.*
+		select e.*, coalesce(p.tenant, '') as person_tenant, coalesce(p.source, '') as person_source,
+			coalesce(p.user_id, '') as person_user_id, coalesce(p.crm_id, '') as person_crm_id,
+			case when p.contact_key is null then 0 else 1 end as person_stored,
+			coalesce((
+				select 1
+				from {schema}.leadonce_events h
+				where h.content_id = e.content_id and h.content_id <> '' and h.state = 'planned'
+					and h.ordering_key = e.ordering_key and h.broken = 0
+				limit 1), (
+				select 1
+				from {schema}.leadonce_events h
+				where h.repeat_key = e.repeat_key and h.repeat_key <> '' and h.state = 'planned'
+					and h.ordering_key = e.ordering_key and h.broken = 0
+				limit 1), 0) as again
 		from json_array_elements_text(cast(:keys as json)) as a(ordering_key) cross join lateral (
 			select *
 			from {schema}.leadonce_events
 			where ordering_key = a.ordering_key and ended_at = 0
 			order by id
-			limit :limit) e
-		order by e.id`, args{"keys": jsonTexts(keys), "limit": store.ViewEvents}, func(row *sqlstore.Event, err error) bool {
-		r.some = true
+			limit :limit) e left join lateral (
+			select *
+			from {schema}.leadonce_contacts
+			where contact_key = e.contact_key
+			limit 1) p on true
+		order by e.id`, args{"keys": r.names(), "limit": store.ViewEvents}, func(row *eventRow, err error) bool {
 		v := r.views[row.OrderingKey]
-		e, err := decodeEvent(row, err)
+		e, err := decodeEvent(&row.Event, err)
 		if err != nil {
 			v.corrupt = append(v.corrupt, err)
-		} else {
-			v.view.Events = append(v.view.Events, e)
+			return true
+		}
+		v.view.Events = append(v.view.Events, e)
+		if row.Stored == 1 && r.first(row.OrderingKey, "contact", row.ContactKey) {
+			v.view.Contacts = append(v.view.Contacts, store.Contact{
+				Key: row.ContactKey, Tenant: row.Tenant, Source: row.Source, UserID: row.UserID, CRMID: row.CRMID,
+			})
+		}
+		if row.Again == 1 {
+			r.again = append(r.again, &handledAsk{row.OrderingKey, row.ContentID, ""},
+				&handledAsk{row.OrderingKey, "", row.RepeatKey})
 		}
 		return true
 	})
@@ -161,132 +218,6 @@ func decodeEvent(row *sqlstore.Event, err error) (store.EventRow, error) {
 		return store.EventRow{ID: row.ID}, row.Corrupt(err)
 	}
 	return row.Decode()
-}
-
-// deals reads those of the events' deal keys, and the latest of their contacts.
-func (r *keyReader) deals() error {
-	if !r.some {
-		return nil
-	}
-	type ask struct {
-		Key     string `db:"ordering_key"`
-		Deal    string `db:"deal_key"`
-		Contact string `db:"contact_key"`
-	}
-	asked, seen := []*ask(nil), map[ask]bool{}
-	for key, v := range r.views {
-		for _, deal := range r.further[key] {
-			if a := (ask{key, sqlstore.Clean(deal), ""}); deal != "" && !seen[a] {
-				seen[a] = true
-				asked = append(asked, &a)
-			}
-		}
-		for _, e := range v.view.Events {
-			for _, a := range []ask{{key, e.DealKey, ""}, {key, "", e.ContactKey}} {
-				if (a.Deal != "" || a.Contact != "") && !seen[a] {
-					seen[a] = true
-					asked = append(asked, &a)
-				}
-			}
-		}
-	}
-	found := map[string]bool{}
-	err := each(r.c, `
-		select d.id, d.tenant, d.ordering_key, d.contact_key, d.deal_key, d.host_key, d.generation, d.state, d.version,
-			d.create_op, d.crm_id, d.opened_at, d.last_activity, d.broken
-		from json_to_recordset(cast(:asked as json)) as a(ordering_key text, deal_key text, contact_key text)
-			cross join lateral (
-				(select *
-				from {schema}.leadonce_deals
-				where ordering_key = a.ordering_key and deal_key = a.deal_key and a.deal_key <> ''
-				order by generation desc
-				limit :limit)
-				union all
-				(select *
-				from {schema}.leadonce_deals
-				where ordering_key = a.ordering_key and contact_key = a.contact_key and contact_key <> ''
-				order by opened_at desc, seq desc
-				limit :limit)) d`,
-		args{"asked": jsonRows(r.c.st.mapper, asked), "limit": store.ViewDeals}, func(row *sqlstore.Deal, err error) bool {
-			if found[row.ID] {
-				return true
-			}
-			found[row.ID] = true
-			v := r.views[row.OrderingKey]
-			var d store.Deal
-			if err != nil {
-				err = row.Corrupt(err)
-			} else {
-				d, err = row.Decode()
-			}
-			if err != nil {
-				v.corrupt = append(v.corrupt, err)
-			} else {
-				v.view.Deals = append(v.view.Deals, d)
-			}
-			return true
-		})
-	for _, v := range r.views {
-		slices.SortFunc(v.view.Deals, func(a, b store.Deal) int {
-			return cmp.Or(a.OpenedAt.Compare(b.OpenedAt), cmp.Compare(a.ID, b.ID))
-		})
-	}
-	return err
-}
-
-// operations reads the creates of the deals and what waits for them, create by create.
-func (r *keyReader) operations() error {
-	var creates []string
-	for _, v := range r.views {
-		for _, d := range v.view.Deals {
-			creates = append(creates, d.CreateOp)
-		}
-	}
-	if len(creates) == 0 {
-		return nil
-	}
-	type read struct {
-		ops     []store.Operation
-		corrupt []error
-	}
-	byCreate := map[string]*read{}
-	err := each(r.c, `
-		select *
-		from {schema}.leadonce_operation_rows
-		where id = any(array(select json_array_elements_text(cast(:ids as json))))
-		union all
-		(select *
-		from {schema}.leadonce_operation_rows
-		where depends_on = any(array(select json_array_elements_text(cast(:ids as json)))) and state = 'pending'
-			and blocked = 1 and broken = 0
-		order by seq)`, args{"ids": jsonTexts(creates)}, func(row *sqlstore.Operation, err error) bool {
-		create := cmp.Or(row.DependsOn, row.ID)
-		b := byCreate[create]
-		if b == nil {
-			b = &read{}
-			byCreate[create] = b
-		}
-		var o store.Operation
-		if err != nil {
-			err = row.Corrupt(err)
-		} else {
-			o, err = row.Decode()
-		}
-		if err != nil {
-			b.corrupt = append(b.corrupt, err)
-		} else {
-			b.ops = append(b.ops, o)
-		}
-		return true
-	})
-	for _, v := range r.views {
-		for _, d := range v.view.Deals {
-			if b := byCreate[d.CreateOp]; b != nil {
-				v.view.Operations, v.corrupt = append(v.view.Operations, b.ops...), append(v.corrupt, b.corrupt...)
-			}
-		}
-	}
-	return err
 }
 
 // Attention returns operations that need a verdict, up to limit of each kind.

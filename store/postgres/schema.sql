@@ -27,9 +27,11 @@ create table {schema}.leadonce_events (
   kind          text not null,
   ordering_key  text collate "C" not null,
   contact_key   text collate "C" not null,
-  content_id    text not null,
+  content_id    text collate "C" not null,
   content_rev   text not null,
   deal_key      text collate "C" not null,
+  repeat_key    text collate "C" not null,
+  lead_ref      text collate "C" not null,
   quarantine    text not null,
   state         text collate "C" not null,
   reason        text not null,
@@ -50,13 +52,18 @@ create index leadonce_events_due on {schema}.leadonce_events (due_at, id) where 
 create index leadonce_events_held on {schema}.leadonce_events (state, accepted_at, attempts)
   where state in ('parked', 'quarantined');
 create index leadonce_events_ended on {schema}.leadonce_events (ended_at, state) where ended_at > 0;
+-- What was handled before: an event enters these when it has ended, so that the door does not pay for them.
+create index leadonce_events_content on {schema}.leadonce_events (content_id) where content_id <> '' and state = 'planned';
+create index leadonce_events_repeat on {schema}.leadonce_events (repeat_key) where repeat_key <> '' and state = 'planned';
 create index leadonce_events_reused on {schema}.leadonce_events (accepted_at) where epoch > 0;
 
--- The version of an ordering key: what a plan compares and sets. token names the plan that set it.
+-- The version of an ordering key: what a plan compares and sets; 0 is as good as no row. token names the plan that set it.
+-- moved_to is the key that this one goes on under since they were merged, else empty.
 create table {schema}.leadonce_keys (
   ordering_key text collate "C" primary key,
   version      bigint not null,
-  token        bigint not null
+  token        bigint not null,
+  moved_to     text collate "C" not null default ''
 ) with (fillfactor = 80);
 
 create table {schema}.leadonce_contacts (
@@ -67,6 +74,7 @@ create table {schema}.leadonce_contacts (
   crm_id      text collate "C" not null
 );
 
+-- stage, stage_version and stage_at are what the CRM told last: '' and 0 where it told nothing.
 create table {schema}.leadonce_deals (
   seq           bigint generated always as identity primary key,
   id            text collate "C" not null unique,
@@ -82,6 +90,9 @@ create table {schema}.leadonce_deals (
   crm_id        text collate "C" not null,
   opened_at     bigint not null,
   last_activity bigint not null,
+  stage         text not null default '',
+  stage_version bigint not null default 0,
+  stage_at      bigint not null default 0,
   broken        smallint not null default 0
 );
 
@@ -131,6 +142,8 @@ create table {schema}.leadonce_operations (
 
 create index leadonce_operations_pending on {schema}.leadonce_operations (due_at, seq)
   where state = 'pending' and blocked = 0 and broken = 0;
+create index leadonce_operations_tenant on {schema}.leadonce_operations (tenant, due_at, seq)
+  where state = 'pending' and blocked = 0 and broken = 0;
 create index leadonce_operations_blocked on {schema}.leadonce_operations (depends_on)
   where state = 'pending' and blocked = 1 and broken = 0;
 create index leadonce_operations_sending on {schema}.leadonce_operations (lease_until, seq)
@@ -159,9 +172,11 @@ alter table {schema}.leadonce_events set (autovacuum_vacuum_scale_factor = 0.01,
 alter table {schema}.leadonce_operations set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000,
   autovacuum_analyze_scale_factor = 0.01, autovacuum_analyze_threshold = 2000);
 
--- An operation with what its deal knows.
+-- An operation with what its deal and its contact know. The contact is a subquery, so that it is found by its key under any
+-- plan.
 create view {schema}.leadonce_operation_rows as
-select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op
+select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op,
+  coalesce((select p.crm_id from {schema}.leadonce_contacts p where p.contact_key = o.contact_key), '') as contact_id
 from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id;
 
 -- Which event caused or changed which operation.
@@ -172,6 +187,14 @@ create table {schema}.leadonce_links (
 );
 
 create index leadonce_links_operation on {schema}.leadonce_links (operation_id, event_id);
+
+-- The receiving accounts whose events are stored: operation ids are derived from them.
+create table {schema}.leadonce_accounts (
+  source text collate "C" not null,
+  tenant text collate "C" not null,
+  bot    text collate "C" not null,
+  primary key (source, tenant, bot)
+);
 
 -- What deviated from the happy path, and what a person did.
 create table {schema}.leadonce_trail (

@@ -12,7 +12,7 @@ import (
 	"github.com/leadonce/leadonce/store/internal/sqlstore"
 )
 
-// submit.go: a lead that the host makes itself.
+// submit.go: a lead that the host makes itself, or found in the CRM.
 
 // Submit stores a deal and the operation that creates it, once.
 func (s *Store) Submit(ctx context.Context, sub store.Submission) (store.Operation, error) {
@@ -23,8 +23,8 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) (store.Operati
 		if err != nil {
 			return err
 		}
-		if o, isNew, err = submit(c, sub, now, true); err == nil && isNew {
-			err = s.tell(c, s.dueNotice(true))
+		if o, isNew, err = submit(c, sub, now, true); err == nil {
+			err = s.tell(c, s.dueNotice(isNew && o.State == store.Pending))
 		}
 		return err
 	})
@@ -32,7 +32,7 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) (store.Operati
 		s.setAside(ctx, err)
 		return store.Operation{}, fmt.Errorf("postgres: submit: %w", err)
 	}
-	if isNew {
+	if isNew && o.State == store.Pending {
 		s.hints.Tell(store.Hint{})
 	}
 	return o, submitted(o, isNew, sub)
@@ -54,8 +54,8 @@ func (s *Store) SubmitTx(ctx context.Context, tx *sql.Tx, sub store.Submission) 
 	// The ordering key stays as it is: its row would be the host's until it commits. A decision that is under way has not
 	// seen this deal then, as if it had been made a moment earlier.
 	o, isNew, err := submit(c, sub, now, false)
-	if err == nil && isNew {
-		err = s.tell(c, s.dueNotice(true))
+	if err == nil {
+		err = s.tell(c, s.dueNotice(isNew && o.State == store.Pending))
 	}
 	if err != nil {
 		return store.Operation{}, fmt.Errorf("postgres: submit: %w", unavailable(err))
@@ -64,22 +64,46 @@ func (s *Store) SubmitTx(ctx context.Context, tx *sql.Tx, sub store.Submission) 
 }
 
 func submitted(o store.Operation, isNew bool, sub store.Submission) error {
-	if !isNew && o.Fields != nil && !bytes.Equal(o.Fields, sub.Operation.Fields) {
+	if !isNew && sub.Adopt == nil && o.Fields != nil && !bytes.Equal(o.Fields, sub.Operation.Fields) {
 		return fmt.Errorf("postgres: submit: operation %s: %w", o.ID, store.ErrKeyReused)
 	}
 	return nil
 }
 
+// submitRows are the rows of a submission.
+func submitRows(sub store.Submission, now time.Time) (d *sqlstore.Deal, o store.Operation, err error) {
+	if sub.Adopt == nil {
+		if d, err = sqlstore.NewDeal(sub.Deal, now); err == nil {
+			o, err = sqlstore.NewOperation(sub.Operation, false, now)
+		}
+		return d, o, err
+	}
+	if d, err = sqlstore.AdoptDeal(sub.Deal, *sub.Adopt, now); err == nil {
+		o, err = sqlstore.AdoptOperation(sub.Operation, *sub.Adopt, now)
+	}
+	return d, o, err
+}
+
 // submit stores what is not there yet. moveKey lets a decision about the ordering key that is under way be made again.
 func submit(c *session, sub store.Submission, now time.Time, moveKey bool) (o store.Operation, isNew bool, err error) {
+	if sub.Adopt != nil {
+		if err := sqlstore.ValidAdoption(*sub.Adopt, now); err != nil {
+			return o, false, err
+		}
+		if err := lockLead(c, sub); err != nil {
+			return o, false, err
+		}
+	}
 	if o, err = load(c, sub.Operation.ID); !errors.Is(err, store.ErrNotFound) {
 		return o, false, err
 	}
-	deal, err := sqlstore.NewDeal(sub.Deal, now)
-	if err != nil {
-		return o, false, err
+	if sub.Adopt != nil {
+		if o, err = adopted(c, sub); !errors.Is(err, store.ErrNotFound) {
+			return o, false, err
+		}
 	}
-	if o, err = sqlstore.NewOperation(sub.Operation, false, now); err != nil {
+	deal, o, err := submitRows(sub, now)
+	if err != nil {
 		return o, false, err
 	}
 	if moveKey {
@@ -90,7 +114,7 @@ func submit(c *session, sub store.Submission, now time.Time, moveKey bool) (o st
 			return o, false, err
 		}
 	}
-	if o.DependsOn != "" {
+	if o.DependsOn != "" && sub.Adopt == nil {
 		create, err := lock(c, []string{o.DependsOn}, nil)
 		if err != nil {
 			return o, false, err
@@ -103,9 +127,9 @@ func submit(c *session, sub store.Submission, now time.Time, moveKey bool) (o st
 	}
 	n, err := c.exec(`
 		insert into {schema}.leadonce_deals (id, tenant, ordering_key, contact_key, deal_key, host_key, generation, state,
-			version, create_op, crm_id, opened_at, last_activity)
+			version, create_op, crm_id, opened_at, last_activity, stage, stage_version, stage_at)
 		values (:id, :tenant, :ordering_key, :contact_key, :deal_key, :host_key, :generation, :state,
-			:version, :create_op, '', :opened_at, :last_activity)
+			:version, :create_op, :crm_id, :opened_at, :last_activity, :stage, :stage_version, :stage_at)
 		on conflict do nothing
 		returning 1`, deal)
 	if err != nil {
@@ -114,7 +138,16 @@ func submit(c *session, sub store.Submission, now time.Time, moveKey bool) (o st
 	if n == 0 {
 		return submitLost(c, sub)
 	}
-	n, err = c.exec(`
+	isNew, err = insertOperation(c, &o)
+	if err == nil && !isNew {
+		err = fmt.Errorf("operation %s: %w", o.ID, store.ErrConflict) // stored meanwhile, for another deal
+	}
+	return o, isNew, err
+}
+
+// insertOperation stores an operation unless its id is there, and tells it the id of its contact.
+func insertOperation(c *session, o *store.Operation) (isNew bool, err error) {
+	return c.get(&o.ContactID, `
 		insert into {schema}.leadonce_operations (id, tenant, kind, ordering_key, contact_key, deal_id, depends_on, blocked,
 			state, doubt, version, revision, adapter, guarantee, window_ns, attempts, failures, first_sent_at, last_sent_at,
 			unreturned, due_at, owner, fence, lease_until, crm_id, conflict_id, reason, created_at, updated_at, ended_at,
@@ -124,11 +157,34 @@ func submit(c *session, sub store.Submission, now time.Time, moveKey bool) (o st
 			:last_sent_at, :unreturned, :due_at, :owner, :fence, :lease_until, :crm_id, :conflict_id, :reason, :created_at,
 			:updated_at, :ended_at, :fields)
 		on conflict (id) do nothing
-		returning 1`, sqlstore.EncodeOperation(o, 0))
-	if err == nil && n == 0 {
-		return o, false, fmt.Errorf("operation %s: %w", o.ID, store.ErrConflict) // stored meanwhile, for another deal
+		returning coalesce((select p.crm_id from {schema}.leadonce_contacts p where p.contact_key = :contact_key), '')`,
+		sqlstore.EncodeOperation(*o, 0))
+}
+
+// lockLead lets those who adopt one lead wait for each other, until their transactions end.
+func lockLead(c *session, sub store.Submission) error {
+	_, err := c.exec(`
+		select cast(pg_advisory_xact_lock(hashtextextended(:name, 0)) as text)`,
+		args{"name": "leadonce adopt " + c.st.schema + " " + jsonTexts([]string{sub.Deal.Tenant, sub.Adopt.CRMID})})
+	return err
+}
+
+// adopted returns the operation that creates the deal which has the lead already, or store.ErrNotFound.
+func adopted(c *session, sub store.Submission) (o store.Operation, err error) {
+	var id string
+	found, err := c.get(&id, `
+		select create_op
+		from {schema}.leadonce_deals
+		where crm_id = :crm_id and crm_id <> '' and tenant = :tenant
+		order by opened_at desc, seq desc
+		limit 1`, args{"crm_id": sub.Adopt.CRMID, "tenant": sub.Deal.Tenant})
+	switch {
+	case err != nil:
+		return o, err
+	case !found:
+		return o, store.ErrNotFound
 	}
-	return o, true, err
+	return load(c, id)
 }
 
 // submitLost is for a submission whose deal is there already: by the same submission, an unreadable row, or another one.

@@ -77,11 +77,11 @@ func accept(c *conn, row *sqlstore.Event, e store.Event) (store.Receipt, error) 
 
 const insertEvent = `
 	insert into leadonce_events (source, tenant, bot, update_id, epoch, hash, fp_version, fp_sum, kind, ordering_key,
-		contact_key, content_id, content_rev, deal_key, quarantine, state, reason, attempts, accepted_at, due_at, ended_at,
-		head_start_ns, payload, enquiry)
+		contact_key, content_id, content_rev, deal_key, repeat_key, lead_ref, quarantine, state, reason, attempts, accepted_at,
+		due_at, ended_at, head_start_ns, payload, enquiry)
 	values (:source, :tenant, :bot, :update_id, :epoch, :hash, :fp_version, :fp_sum, :kind, :ordering_key,
-		:contact_key, :content_id, :content_rev, :deal_key, :quarantine, :state, :reason, 0, :accepted_at, :due_at, :ended_at,
-		:head_start_ns, :payload, :enquiry)
+		:contact_key, :content_id, :content_rev, :deal_key, :repeat_key, :lead_ref, :quarantine, :state, :reason, 0, :accepted_at,
+		:due_at, :ended_at, :head_start_ns, :payload, :enquiry)
 	on conflict (update_id, bot, tenant, source, epoch) do nothing`
 
 // RetryEvent makes a parked event pending again.
@@ -95,7 +95,10 @@ func (s *Store) RetryEvent(ctx context.Context, id int64, by, why string) error 
 		n, err := c.exec(`
 			update leadonce_events
 			set state = 'pending', reason = :reason, attempts = 0, due_at = :now, ended_at = 0, broken = 0
-			where id = :id and state = 'parked'`,
+			where state = 'parked' and (id = :id or content_rev = '' and (ordering_key, contact_key, deal_key) in (
+				select ordering_key, contact_key, deal_key
+				from leadonce_events
+				where id = :id and state = 'parked' and content_rev = '' and deal_key not in ('', content_id)))`,
 			args{"id": id, "now": sqlstore.Micros(now), "reason": "retry by " + by + ": " + why})
 		if err != nil {
 			return err

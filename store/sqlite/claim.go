@@ -37,10 +37,15 @@ func (s *Store) Claim(ctx context.Context, cl store.Claim) ([]store.Operation, e
 }
 
 func claim(c *conn, cl store.Claim, now time.Time) (begun []store.Operation, corrupt []error, err error) {
-	due := args{"now": sqlstore.Micros(now), "adapter": cl.Adapter, "open_until": sqlstore.Micros(now.Add(cl.Lease + cl.Quiet))}
+	due := args{"now": sqlstore.Micros(now), "adapter": cl.Adapter, "open_until": sqlstore.Micros(now.Add(cl.Lease + cl.Quiet)),
+		"any_tenant": 1, "tenant": ""}
+	if cl.Tenant != nil {
+		due["any_tenant"], due["tenant"] = 0, *cl.Tenant
+	}
 	list, corrupt, err := readOperations(c, cl.Limit, `
 		select * from leadonce_operation_rows
 		where state = 'pending' and blocked = 0 and broken = 0 and due_at <= :now and doubt = 0 and fields is not null
+			and (:any_tenant = 1 or tenant = :tenant)
 		order by due_at, seq`, due)
 	if err != nil {
 		return nil, nil, err
@@ -50,6 +55,7 @@ func claim(c *conn, cl store.Claim, now time.Time) (begun []store.Operation, cor
 		select * from leadonce_operation_rows
 		where state = 'uncertain' and broken = 0 and due_at <= :now and adapter = :adapter and guarantee <> ''
 			and first_sent_at + window_ns / 1000 >= :open_until and fields is not null
+			and (:any_tenant = 1 or tenant = :tenant)
 		order by due_at, seq`, due, func(row *sqlstore.Operation, err error) bool {
 		var o store.Operation
 		if err != nil {

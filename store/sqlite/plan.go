@@ -23,15 +23,20 @@ func (s *Store) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation
 			return nil, fmt.Errorf("sqlite: commit plan: %w", err)
 		}
 	}
+	other, err := sqlstore.OtherKey(p)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: commit plan: %w", err)
+	}
 	type result struct {
 		begun []store.Operation
 		due   bool
+		keys  []string
 	}
 	res := new(result)
-	err := s.writer.do(ctx, false, func(c *conn) (err error) {
-		t := planTx{c: c, p: p, now: s.now()}
+	err = s.writer.do(ctx, false, func(c *conn) (err error) {
+		t := planTx{c: c, p: p, other: other, now: s.now()}
 		err = t.run()
-		*res = result{t.begun, t.due}
+		*res = result{t.begun, t.due, t.keys}
 		return err
 	})
 	if err != nil {
@@ -41,21 +46,26 @@ func (s *Store) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation
 	if res.due {
 		s.hints.Tell(store.Hint{})
 	}
+	for _, key := range res.keys {
+		s.hints.Tell(store.Hint{OrderingKey: key})
+	}
 	return res.begun, nil
 }
 
 type planTx struct {
 	c     *conn
 	p     store.Plan
+	other string // the ordering key that this one is merged with
 	now   time.Time
 	begun []store.Operation
-	due   bool // an operation is left for Claim
+	due   bool     // an operation is left for Claim
+	keys  []string // where events were moved to
 }
 
 // run compares first, so that what the plan itself changes does not count as moved.
 func (t *planTx) run() error {
 	for _, step := range []func() error{
-		t.moveKey, t.seen, t.events, t.contacts, t.deals, t.operations, t.edits, t.drops, t.links,
+		t.moveKey, t.seen, t.events, t.contacts, t.changes, t.deals, t.operations, t.edits, t.drops, t.links, t.merge,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -117,13 +127,17 @@ func (t *planTx) events() error {
 		}
 		n, err := t.c.exec(`
 			update leadonce_events
-			set state = :state, reason = :reason, attempts = attempts + :attempt, due_at = :due_at, ended_at = :ended_at
+			set state = :state, reason = :reason, attempts = attempts + :attempt, due_at = :due_at, ended_at = :ended_at,
+				ordering_key = :new_key
 			where id = :id and ordering_key = :ordering_key and ended_at = 0`, row)
 		if err != nil {
 			return err
 		}
 		if n != 1 {
 			return conflict("event", fmt.Sprint(e.ID))
+		}
+		if e.MoveTo != "" && e.Retry == 0 {
+			t.keys = append(t.keys, sqlstore.Clean(e.MoveTo))
 		}
 	}
 	return nil
@@ -150,52 +164,6 @@ func insertContact(c *conn, contact store.Contact) error {
 	return err
 }
 
-func (t *planTx) deals() error {
-	for _, d := range t.p.Deals {
-		if err := insertDeal(t.c, d, t.now); err != nil {
-			return err
-		}
-	}
-	for _, d := range t.p.Touches {
-		n, err := t.c.exec(`
-			update leadonce_deals set last_activity = :now, version = version + 1 where id = :id and version = :version`,
-			args{"id": d.DealID, "version": d.Version, "now": sqlstore.Micros(t.now)})
-		if err != nil {
-			return err
-		}
-		if n != 1 {
-			return conflict("deal", d.DealID)
-		}
-	}
-	return nil
-}
-
-// insertDeal opens a deal. One that is in the way is a lost compare-and-set, unless it is a row that can't be read: then
-// reading again would not help.
-func insertDeal(c *conn, d store.Deal, now time.Time) error {
-	row, err := sqlstore.NewDeal(d, now)
-	if err != nil {
-		return err
-	}
-	_, err = c.exec(`
-		insert into leadonce_deals (id, tenant, ordering_key, contact_key, deal_key, host_key, generation, state, version,
-			create_op, crm_id, opened_at, last_activity)
-		values (:id, :tenant, :ordering_key, :contact_key, :deal_key, :host_key, :generation, :state, :version,
-			:create_op, '', :opened_at, :last_activity)`, row)
-	if !isConstraint(err) {
-		return err
-	}
-	var broken string
-	found, err := c.get(&broken, `
-		select id from leadonce_deals
-		where ordering_key = :ordering_key and deal_key = :deal_key and broken = 1
-		limit 1`, row)
-	if err == nil && found {
-		return &store.CorruptError{Table: sqlstore.DealsTable, ID: broken, Err: sqlstore.ErrBroken}
-	}
-	return errors.Join(err, conflict("deal", d.ID))
-}
-
 func (t *planTx) operations() error {
 	for _, o := range t.p.Operations {
 		waits, err := blocked(t.c, o.DependsOn)
@@ -218,8 +186,10 @@ func (t *planTx) operations() error {
 		case err != nil:
 			return err
 		case isNew && begin:
-			stored.LeadID, err = leadOf(t.c, stored)
-			if err != nil {
+			if stored.LeadID, err = leadOf(t.c, stored); err != nil {
+				return err
+			}
+			if stored.ContactID, err = contactIDOf(t.c, stored); err != nil {
 				return err
 			}
 			t.begun = append(t.begun, stored)
@@ -237,6 +207,16 @@ func leadOf(c *conn, o store.Operation) (id string, err error) {
 	}
 	_, err = c.get(&id, `
 		select crm_id from leadonce_deals where id = :id`, args{"id": o.DealID})
+	return id, err
+}
+
+// contactIDOf returns the id in the CRM of the person whom an operation is about.
+func contactIDOf(c *conn, o store.Operation) (id string, err error) {
+	if o.ContactKey == "" {
+		return "", nil
+	}
+	_, err = c.get(&id, `
+		select crm_id from leadonce_contacts where contact_key = :contact_key`, args{"contact_key": o.ContactKey})
 	return id, err
 }
 
@@ -299,64 +279,4 @@ func (t *planTx) links() error {
 		}
 	}
 	return nil
-}
-
-// Submit stores a deal and the operation that creates it, once.
-func (s *Store) Submit(ctx context.Context, sub store.Submission) (store.Operation, error) {
-	type result struct {
-		op    store.Operation
-		isNew bool
-	}
-	res := new(result)
-	err := s.writer.do(ctx, false, func(c *conn) (err error) {
-		res.op, res.isNew, err = submit(c, sub, s.now())
-		return err
-	})
-	if err != nil {
-		s.setAside(ctx, []error{err})
-		return store.Operation{}, fmt.Errorf("sqlite: submit: %w", err)
-	}
-	if res.isNew {
-		s.hints.Tell(store.Hint{})
-	}
-	return res.op, submitted(res.op, res.isNew, sub)
-}
-
-// submitted is the error that goes with a submission's operation: the key was used before, for another lead.
-func submitted(o store.Operation, isNew bool, sub store.Submission) error {
-	if !isNew && o.Fields != nil && !bytes.Equal(o.Fields, sub.Operation.Fields) {
-		return fmt.Errorf("sqlite: submit: operation %s: %w", o.ID, store.ErrKeyReused)
-	}
-	return nil
-}
-
-func submit(c *conn, sub store.Submission, now time.Time) (store.Operation, bool, error) {
-	_, stored, err := load(c, sub.Operation.ID)
-	if !errors.Is(err, store.ErrNotFound) {
-		return stored, false, err
-	}
-	waits, err := blocked(c, sub.Operation.DependsOn)
-	if err != nil {
-		return store.Operation{}, false, err
-	}
-	o, err := sqlstore.NewOperation(sub.Operation, waits, now)
-	if err != nil {
-		return store.Operation{}, false, err
-	}
-	if sub.Contact.Key != "" {
-		if err := insertContact(c, sub.Contact); err != nil {
-			return store.Operation{}, false, err
-		}
-	}
-	if err := insertDeal(c, sub.Deal, now); err != nil {
-		return store.Operation{}, false, err
-	}
-	// A decision about the key that is under way has not seen this deal.
-	if _, err := c.exec(`
-		insert into leadonce_keys (ordering_key, version) values (:key, 1)
-		on conflict (ordering_key) do update set version = version + 1`, args{"key": sub.Deal.OrderingKey}); err != nil {
-		return store.Operation{}, false, err
-	}
-	_, err = insertOperation(c, o)
-	return o, true, err
 }

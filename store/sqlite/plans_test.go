@@ -78,6 +78,7 @@ func live(t *testing.T, s *Store) {
 		must(s.Attention(background, 5, true))(t)
 		must(s.Stats(background))(t)
 	}
+	liveKeys(t, s)
 	for _, f := range []store.OperationFilter{
 		{EventID: 1}, {DealID: "d1"}, {CRMID: "77"}, {Conflict: true}, {Contact: "c"}, {Broken: true},
 		{States: []store.State{store.Failed}}, {States: []store.State{store.Canceled}},
@@ -91,6 +92,36 @@ func live(t *testing.T, s *Store) {
 		must(s.Events(background, f))(t)
 	}
 	must(s.Trail(background, "o1"))(t)
+}
+
+// liveKeys has an edit, a second press, a hook, a merge, an adoption and a claim for a tenant.
+func liveKeys(t *testing.T, s *Store) {
+	t.Helper()
+	accept := func(update, key string, change func(*store.Event)) store.KeyView {
+		e := event(update, key)
+		change(&e)
+		must(s.Accept(background, e))(t)
+		return must(s.ReadKey(background, key))(t)
+	}
+	plan := func(p store.Plan) { must(s.CommitPlan(background, p))(t) }
+	plan(planFor(accept("20", "k2", func(e *store.Event) { e.RepeatKey = "r" }), nil))
+	v := accept("21", "k2", func(e *store.Event) { e.ContentID, e.RepeatKey, e.LeadRef = "m20", "r", "77" })
+	plan(store.Plan{Key: "k2", Version: v.Version,
+		Stages: []store.StageMove{{DealID: v.Deals[0].ID, Version: v.Deals[0].Version, Stage: "won"}},
+		Events: []store.EventEnd{{ID: v.Events[0].ID, State: store.EventPending, MoveTo: "k"}},
+		Merge:  &store.Merge{From: "k2", To: "k3"}})
+	must(s.ReadKey(background, "k"))(t)
+	o := lead("oa", "da", "ka")
+	o.ContactKey = "c:ka"
+	must(s.Submit(background, store.Submission{Operation: o, Adopt: &store.Adoption{CRMID: "99"},
+		Contact: store.Contact{Key: "c:ka"}, Deal: store.Deal{ID: "da", OrderingKey: "ka", Key: "a", CreateOp: "oa"}}))(t)
+	c := claimOf("w", 4)
+	c.Tenant = new(string)
+	must(s.Claim(background, c))(t)
+	if err := s.AddAccount(background, store.Account{Source: "telegram", Bot: "7"}); err != nil {
+		t.Fatal(err)
+	}
+	must(s.Accounts(background, "telegram"))(t)
 }
 
 func TestNoStatementReadsWhatIsFinished(t *testing.T) {
@@ -142,6 +173,13 @@ func TestHotStatementsUseTheirPartialIndex(t *testing.T) {
 		{"state = 'sending' and broken = 0 and lease_until <= ?", "leadonce_operations_sending"},
 		{"state = 'needs_reconciliation' and broken = 0 and due_at <= ?", "leadonce_operations_reconcile"},
 		{"depends_on = ? and state = 'pending'", "leadonce_operations_blocked"},
+		{"content_id = ? and content_id <> ''", "leadonce_events_content"},
+		{"repeat_key = ? and repeat_key <> ''", "leadonce_events_repeat"},
+		{"where l.operation_id = ? and e.ordering_key = ?", "leadonce_links_operation"},
+		{"crm_id = ? and crm_id <> '' and tenant = ? and +ordering_key", "leadonce_deals_crm"},
+		{"deal_id = ? and deal_id <> '' and state = 'pending'", "leadonce_operations_deal"},
+		{"set ordering_key = ? where ordering_key = ? and ended_at = 0", "leadonce_events_open"},
+		{"ordering_key = ? and not exists", "leadonce_deals_"},
 	} {
 		found := false
 		for text, plan := range plans {

@@ -24,6 +24,8 @@ create table leadonce_events (
   content_id    text not null,
   content_rev   text not null,
   deal_key      text not null,
+  repeat_key    text not null,
+  lead_ref      text not null,
   quarantine    text not null,
   state         text not null,
   reason        text not null,
@@ -44,11 +46,23 @@ create index leadonce_events_held on leadonce_events (state, accepted_at, attemp
   where state in ('parked', 'quarantined');
 create index leadonce_events_ended on leadonce_events (ended_at, state) where ended_at > 0;
 create index leadonce_events_reused on leadonce_events (accepted_at) where epoch > 0;
+-- Which earlier event an edit changes, or a second press repeats.
+create index leadonce_events_content on leadonce_events (content_id) where content_id <> '' and state = 'planned';
+create index leadonce_events_repeat on leadonce_events (repeat_key) where repeat_key <> '' and state = 'planned';
 
--- The version of an ordering key: what a plan compares and sets.
+-- Whose events are stored: operation ids are derived from these three.
+create table leadonce_accounts (
+  source text not null,
+  tenant text not null,
+  bot    text not null,
+  primary key (source, tenant, bot)
+) strict, without rowid;
+
+-- The version of an ordering key: what a plan compares and sets. moved_to is the key that it goes on under, or empty.
 create table leadonce_keys (
   ordering_key text primary key,
-  version      integer not null
+  version      integer not null,
+  moved_to     text not null default ''
 ) strict, without rowid;
 
 create table leadonce_contacts (
@@ -73,6 +87,9 @@ create table leadonce_deals (
   crm_id        text not null,
   opened_at     integer not null,
   last_activity integer not null,
+  stage         text not null default '',
+  stage_version integer not null default 0,
+  stage_at      integer not null default 0,
   broken        integer not null default 0
 ) strict;
 
@@ -136,10 +153,12 @@ create index leadonce_operations_deal on leadonce_operations (deal_id) where dea
 create index leadonce_operations_contact on leadonce_operations (contact_key) where contact_key <> '';
 create index leadonce_operations_crm on leadonce_operations (crm_id) where crm_id <> '';
 
--- An operation with what its deal knows.
+-- An operation with what its deal and its contact know.
 create view leadonce_operation_rows as
-select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op
-from leadonce_operations o left join leadonce_deals d on d.id = o.deal_id;
+select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op, coalesce(c.crm_id, '') as contact_id
+from leadonce_operations o
+  left join leadonce_deals d on d.id = o.deal_id
+  left join leadonce_contacts c on c.contact_key = o.contact_key;
 
 -- Which event caused or changed which operation.
 create table leadonce_links (

@@ -71,6 +71,7 @@ var (
 	_ store.Operator = (*Store)(nil)
 
 	_ store.Transactional = (*Store)(nil)
+	_ store.Accounts      = (*Store)(nil)
 )
 
 // Open opens the file at path, and makes it and its tables if there is none. Its directory must exist. The file is put into

@@ -89,6 +89,36 @@ func TestInsideTheHostsTransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	t.Run("a hook and an adopted lead are stored whole", func(t *testing.T) {
+		tx := begin()
+		e := event("6", "k")
+		e.RepeatKey, e.LeadRef = "press 7", "77"
+		r, err := s.AcceptTx(background, tx, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		adopt := form("6")
+		adopt.Adopt = &store.Adoption{CRMID: "77", Opened: time.Hour}
+		o, err := s.SubmitTx(background, tx, adopt)
+		if err != nil || o.State != store.Done || o.LeadID != "77" {
+			t.Fatal(o, err)
+		}
+		again := form("7")
+		again.Adopt = adopt.Adopt
+		if second, err := s.SubmitTx(background, tx, again); err != nil || second.ID != o.ID {
+			t.Fatal(second, err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		rows := must(s.Events(background, store.EventFilter{ID: r.EventID}))(t)
+		if len(rows) != 1 || rows[0].RepeatKey != "press 7" || rows[0].LeadRef != "77" {
+			t.Fatalf("%+v", rows)
+		}
+		if got := must(s.ReadKey(background, "k-6", "submit:6"))(t); len(got.Deals) != 1 || got.Deals[0].CRMID != "77" {
+			t.Fatalf("%+v", got.Deals)
+		}
+	})
 	t.Run("while the host's transaction is open, others get ErrUnavailable after the busy timeout", func(t *testing.T) {
 		tx := begin()
 		insert(tx, "3")

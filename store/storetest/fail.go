@@ -47,7 +47,10 @@ type Failing struct {
 	failed   string
 }
 
-var _ Backend = (*Failing)(nil)
+var (
+	_ Backend        = (*Failing)(nil)
+	_ store.Accounts = (*Failing)(nil)
+)
 
 // Fail returns st with its n-th call (from 0) failing, once: counted among the calls of the named methods ("Accept",
 // "CommitPlan", …), or among all if none is named. A negative n fails none and only counts. Subscribe has no error and is
@@ -183,3 +186,28 @@ func (f *Failing) RetryEvent(ctx context.Context, id int64, by, why string) erro
 	_, err := through(f, "RetryEvent", func() (struct{}, error) { return struct{}{}, f.next.RetryEvent(ctx, id, by, why) })
 	return err
 }
+
+// Accounts implements store.Accounts, if the store under it does.
+func (f *Failing) Accounts(ctx context.Context, source string) ([]store.Account, error) {
+	return through(f, "Accounts", func() ([]store.Account, error) {
+		a, ok := f.next.(store.Accounts)
+		if !ok {
+			return nil, errNoAccounts
+		}
+		return a.Accounts(ctx, source)
+	})
+}
+
+// AddAccount implements store.Accounts, if the store under it does.
+func (f *Failing) AddAccount(ctx context.Context, a store.Account) error {
+	_, err := through(f, "AddAccount", func() (struct{}, error) {
+		next, ok := f.next.(store.Accounts)
+		if !ok {
+			return struct{}{}, errNoAccounts
+		}
+		return struct{}{}, next.AddAccount(ctx, a)
+	})
+	return err
+}
+
+var errNoAccounts = fmt.Errorf("storetest: the store under Fail is no store.Accounts: %w", errors.ErrUnsupported)

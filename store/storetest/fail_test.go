@@ -77,13 +77,22 @@ func TestFail(t *testing.T) {
 			t.Fatalf("%d calls, failed %q", f.Calls(), f.Failed())
 		}
 	})
+	t.Run("what the store under it is not, it says", func(t *testing.T) {
+		f := Fail(struct{ Backend }{openSQLite(t).Backend}, -1, Before)
+		if _, err := f.Accounts(ctx, "telegram"); !errors.Is(err, errors.ErrUnsupported) {
+			t.Fatal(err)
+		}
+		if err := f.AddAccount(ctx, store.Account{Source: "telegram"}); !errors.Is(err, errors.ErrUnsupported) {
+			t.Fatal(err)
+		}
+	})
 	t.Run("it passes every method on", func(t *testing.T) {
 		s := openSQLite(t)
 		s.Backend = Fail(s.Backend, -1, Before)
 		for _, c := range [][2]string{{"durable", "everything acknowledged is found again"}, {"reader",
 			"the chain holds from every end"},
 			{"reader", "a parked event is retried by a person"}, {"attention",
-				"an expired lease needs attention, a running one does not"}} {
+				"an expired lease needs attention, a running one does not"}, {"accounts", "an account is remembered, once"}} {
 			s := openSQLite(t)
 			s.Backend = Fail(s.Backend, -1, Before)
 			if r := try(t, find(t, c[0], c[1]), s); r.Failed() || r.Skipped() {

@@ -29,6 +29,7 @@ type mutant struct {
 	trail     func(ctx context.Context, id string) ([]store.TrailEntry, error)
 	retry     func(ctx context.Context, id int64, by, why string) error
 	subscribe func(f func(store.Hint)) func()
+	account   func(a *store.Account) // changes what is remembered
 }
 
 func (m *mutant) Accept(ctx context.Context, e store.Event) (store.Receipt, error) {
@@ -122,6 +123,17 @@ func (m *mutant) Subscribe(f func(store.Hint)) func() {
 	return m.Backend.Subscribe(f)
 }
 
+func (m *mutant) Accounts(ctx context.Context, source string) ([]store.Account, error) {
+	return m.Backend.(store.Accounts).Accounts(ctx, source)
+}
+
+func (m *mutant) AddAccount(ctx context.Context, a store.Account) error {
+	if m.account != nil {
+		m.account(&a)
+	}
+	return m.Backend.(store.Accounts).AddAccount(ctx, a)
+}
+
 // mutate puts the mutant around every handle.
 func mutate(s Subject, breaks func(m *mutant)) Subject {
 	wrap := func(st Backend) Backend {
@@ -138,7 +150,8 @@ func mutate(s Subject, breaks func(m *mutant)) Subject {
 
 func TestMutants(t *testing.T) {
 	sound := map[string]bool{} // the checks that were seen to pass
-	for _, m := range slices.Concat(doorMutants(), planMutants(), claimMutants(), advanceMutants(), readMutants()) {
+	for _, m := range slices.Concat(doorMutants(), planMutants(), claimMutants(), advanceMutants(), readMutants(),
+		handledMutants(), stageMutants(), mergeMutants(), adoptMutants(), tenantMutants()) {
 		t.Run(m.name, func(t *testing.T) {
 			for _, name := range m.fails {
 				k := find(t, m.concern, name)
@@ -183,6 +196,14 @@ func TestMissingHooks(t *testing.T) {
 		if !r.Skipped() || r.Failed() || len(r.said) != 1 {
 			t.Errorf("%s/%s without its hook: skipped %v, failed %v, said %q", concern, name, r.Skipped(), r.Failed(), r.said)
 		}
+	}
+}
+
+func TestMissingInterfaces(t *testing.T) {
+	plain := struct{ Backend }{openSQLite(t).Backend} // hides what is more than a Backend
+	r := try(t, find(t, "accounts", "an account is remembered, once"), Subject{Backend: plain})
+	if !r.Skipped() || r.Failed() || len(r.said) != 1 {
+		t.Errorf("without store.Accounts: skipped %v, failed %v, said %q", r.Skipped(), r.Failed(), r.said)
 	}
 }
 

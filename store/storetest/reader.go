@@ -24,6 +24,7 @@ func readerChecks() []check {
 		{"the chain holds from every end", readerChain},
 		{"the trail of nothing is empty", readerEmptyTrail},
 		{"a parked event is retried by a person", readerRetryEvent},
+		{"a parked album is retried whole", readerRetryAlbum},
 		{"an event that is not parked is left as it is", readerRetryOther},
 	}
 }
@@ -250,6 +251,34 @@ func (b *bench) parked(key string) int64 {
 			Events: []store.EventEnd{{ID: r.EventID, State: state, Reason: "the rule failed"}}})
 	}
 	return r.EventID
+}
+
+func readerRetryAlbum(b *bench) {
+	var ends []store.EventEnd
+	var items []int64
+	for n := range 5 {
+		e := eventOf("k:1", n)
+		e.DealKey = "album"
+		switch n {
+		case 3:
+			e.ContactKey = "somebody else's"
+		case 4:
+			e.DealKey = e.ContentID
+		}
+		id := b.accept(e).EventID
+		items, ends = append(items, id), append(ends, store.EventEnd{ID: id, State: store.EventParked, Reason: "rule"})
+	}
+	b.commit(store.Plan{Key: "k:1", Events: ends})
+	for range 2 { // again is nothing
+		b.must(b.st.RetryEvent(b.ctx, items[1], "ann", "mended"))
+		var got []int64
+		for _, e := range b.read("k:1").Events {
+			got = append(got, e.ID)
+		}
+		if !slices.Equal(got, items[:3]) {
+			b.Fatalf("%v are pending again, want %v", got, items[:3])
+		}
+	}
 }
 
 func readerRetryEvent(b *bench) {

@@ -76,7 +76,15 @@ func Advance(o store.Operation, r store.Report, a Around, now time.Time) (Move, 
 	case store.Cancel, store.Drop:
 		m.Cancel = a.IsCreate
 	}
-	return m, nil
+	return m.withContact(), nil
+}
+
+// withContact: an operation without a deal made the contact whose id it shows.
+func (m Move) withContact() Move {
+	if m.CRMID != "" && m.Op.DealID == "" && m.Op.ContactKey != "" {
+		m.Op.ContactID = m.CRMID
+	}
+	return m
 }
 
 func validReport(o store.Operation, r store.Report, a Around) error {
@@ -126,7 +134,7 @@ func confirmedAgain(o store.Operation, r store.Report, now time.Time) Move {
 		n.ConflictID = r.CRMID
 	}
 	m.Op, m.Entry = n, entry(o, n, r, now)
-	return m
+	return m.withContact()
 }
 
 // settle returns o in its new state, with everything that follows from the trigger.

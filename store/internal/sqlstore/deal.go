@@ -31,6 +31,9 @@ type Deal struct {
 	CRMID        string `db:"crm_id"`
 	OpenedAt     int64  `db:"opened_at"`
 	LastActivity int64  `db:"last_activity"`
+	Stage        string `db:"stage"`
+	StageVersion int64  `db:"stage_version"`
+	StageAt      int64  `db:"stage_at"`
 	Broken       int64  `db:"broken"`
 }
 
@@ -41,7 +44,7 @@ func (r *Deal) Decode() (store.Deal, error) {
 		ID: r.ID, Tenant: r.Tenant, OrderingKey: r.OrderingKey, ContactKey: r.ContactKey, Key: r.DealKey,
 		HostKey: c.bit(r.HostKey, "host_key"), Generation: int(r.Generation), State: store.DealState(r.State),
 		Version: r.Version, CreateOp: r.CreateOp, CRMID: r.CRMID, OpenedAt: Time(r.OpenedAt),
-		LastActivity: Time(r.LastActivity),
+		LastActivity: Time(r.LastActivity), Stage: r.Stage, StageVersion: r.StageVersion, StageAt: Time(r.StageAt),
 	}
 	c.that(r.ID != "", "id")
 	c.that(d.State == store.DealOpen || d.State == store.DealClosed, "state")
@@ -101,6 +104,11 @@ func NewContact(c store.Contact) (*Contact, error) {
 		return nil, fmt.Errorf("%w: Contact.Key is empty", store.ErrInvalid)
 	}
 	return &Contact{Key: c.Key, Tenant: c.Tenant, Source: c.Source, UserID: c.UserID}, nil
+}
+
+// Decode returns the contact.
+func (r *Contact) Decode() store.Contact {
+	return store.Contact{Key: r.Key, Tenant: r.Tenant, Source: r.Source, UserID: r.UserID, CRMID: r.CRMID}
 }
 
 // Trail is a row of leadonce_trail.

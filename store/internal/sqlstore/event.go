@@ -33,6 +33,8 @@ type Event struct {
 	ContentID   string `db:"content_id"`
 	ContentRev  string `db:"content_rev"`
 	DealKey     string `db:"deal_key"`
+	RepeatKey   string `db:"repeat_key"`
+	LeadRef     string `db:"lead_ref"`
 	Quarantine  string `db:"quarantine"`
 	State       string `db:"state"`
 	Reason      string `db:"reason"`
@@ -68,7 +70,8 @@ func NewEvent(e store.Event, headStart time.Duration, now time.Time) (*Event, er
 	r := &Event{
 		Source: e.Source, Tenant: e.Tenant, Bot: e.Bot, UpdateID: e.UpdateID, Hash: e.Hash,
 		Kind: e.Kind, OrderingKey: e.OrderingKey, ContactKey: e.ContactKey, ContentID: e.ContentID, ContentRev: e.ContentRev,
-		DealKey: e.DealKey, Quarantine: e.Quarantine, State: string(store.EventPending),
+		DealKey: e.DealKey, RepeatKey: e.RepeatKey, LeadRef: e.LeadRef, Quarantine: e.Quarantine,
+		State:      string(store.EventPending),
 		AcceptedAt: Micros(now), DueAt: Micros(now.Add(min(headStart, maxHeadStart))), HeadStartNS: int64(e.HeadStart),
 		// Copies: a caller whose context ends takes its buffers back while the commit is under way.
 		Payload: bytes.Clone(blob(e.Payload)), Enquiry: bytes.Clone(blob(e.Enquiry)),
@@ -102,8 +105,8 @@ func (r *Event) Decode() (store.EventRow, error) {
 		Event: store.Event{
 			Source: r.Source, Tenant: r.Tenant, Bot: r.Bot, UpdateID: r.UpdateID, Hash: r.Hash, Kind: r.Kind,
 			OrderingKey: r.OrderingKey, ContactKey: r.ContactKey, ContentID: r.ContentID, ContentRev: r.ContentRev,
-			DealKey: r.DealKey, Payload: blob(r.Payload), Enquiry: blob(r.Enquiry), Quarantine: r.Quarantine,
-			HeadStart: time.Duration(r.HeadStartNS),
+			DealKey: r.DealKey, RepeatKey: r.RepeatKey, LeadRef: r.LeadRef, Payload: blob(r.Payload), Enquiry: blob(r.Enquiry),
+			Quarantine: r.Quarantine, HeadStart: time.Duration(r.HeadStartNS),
 		},
 		ID: r.ID, Epoch: int(r.Epoch), State: store.EventState(r.State), Reason: r.Reason, Attempts: int(r.Attempts),
 		AcceptedAt: Time(r.AcceptedAt), DueAt: Time(r.DueAt), EndedAt: Time(r.EndedAt),
@@ -140,6 +143,7 @@ const CorruptReason = "the stored row can't be read"
 type EndEvent struct {
 	ID      int64  `db:"id"`
 	Key     string `db:"ordering_key"`
+	NewKey  string `db:"new_key"` // the ordering key afterwards; the same unless the event is moved
 	State   string `db:"state"`
 	Reason  string `db:"reason"`
 	Attempt int64  `db:"attempt"`
@@ -155,9 +159,19 @@ func NewEndEvent(key string, e store.EventEnd, now time.Time) (*EndEvent, error)
 	if e.Retry < 0 {
 		return nil, fmt.Errorf("%w: EventEnd.Retry of event %d is negative", store.ErrInvalid, e.ID)
 	}
-	r := &EndEvent{ID: e.ID, Key: key, State: string(e.State), Reason: e.Reason, DueAt: Micros(now.Add(e.Retry))}
-	if e.State == store.EventPending {
-		r.Attempt = 1
+	r := &EndEvent{ID: e.ID, Key: key, NewKey: key, State: string(e.State), Reason: e.Reason, DueAt: Micros(now.Add(e.Retry))}
+	switch {
+	case e.MoveTo == "":
+		if e.State == store.EventPending {
+			r.Attempt = 1
+		}
+	case e.State != store.EventPending:
+		return nil, fmt.Errorf("%w: EventEnd.MoveTo of event %d, which becomes %s: only a pending one moves", store.ErrInvalid,
+			e.ID, e.State)
+	case Clean(e.MoveTo) == Clean(key):
+		return nil, fmt.Errorf("%w: EventEnd.MoveTo of event %d is its own ordering key", store.ErrInvalid, e.ID)
+	default:
+		r.NewKey = e.MoveTo
 	}
 	if !e.State.Unplanned() {
 		r.EndedAt = Micros(now)

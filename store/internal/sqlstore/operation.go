@@ -15,7 +15,7 @@ import (
 // OperationsTable is the table of operations.
 const OperationsTable = "leadonce_operations"
 
-// Operation is a row of leadonce_operation_rows: an operation, and what its deal adds (the last two).
+// Operation is a row of leadonce_operation_rows: an operation, and what its deal and its contact add (the last ones).
 type Operation struct {
 	Seq         int64  `db:"seq"`
 	ID          string `db:"id"`
@@ -54,7 +54,9 @@ type Operation struct {
 
 	LeadID   string `db:"lead_id"`   // crm_id of the deal
 	CreateOp string `db:"create_op"` // create_op of the deal
-	Seen     int64  `db:"seen"`      // a parameter only: the version that an update expects
+
+	ContactID string `db:"contact_id"` // crm_id of the contact
+	Seen      int64  `db:"seen"`       // a parameter only: the version that an update expects
 }
 
 // IsCreate reports whether the operation creates its deal.
@@ -74,7 +76,7 @@ func (r *Operation) Decode() (store.Operation, error) {
 		Failures: int(r.Failures), FirstSentAt: Time(r.FirstSentAt), LastSentAt: Time(r.LastSentAt),
 		Unreturned: c.bit(r.Unreturned, "unreturned"), DueAt: Time(r.DueAt), Owner: r.Owner, Fence: r.Fence,
 		LeaseUntil: Time(r.LeaseUntil), CRMID: r.CRMID, ConflictID: r.ConflictID, Reason: r.Reason, LeadID: r.LeadID,
-		CreatedAt: Time(r.CreatedAt), UpdatedAt: Time(r.UpdatedAt), EndedAt: Time(r.EndedAt),
+		ContactID: r.ContactID, CreatedAt: Time(r.CreatedAt), UpdatedAt: Time(r.UpdatedAt), EndedAt: Time(r.EndedAt),
 	}
 	c.that(r.ID != "", "id")
 	c.that(r.Kind != "", "kind")
