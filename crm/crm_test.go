@@ -99,6 +99,61 @@ func TestDescribe(t *testing.T) {
 	})
 }
 
+type linking struct{ bare }
+
+func (linking) UpdateLead(context.Context, crm.Op, string, crm.Lead) error { return nil }
+
+type full struct{ linking }
+
+func (full) EnsureContact(context.Context, crm.Op, crm.Contact) (string, error) { return "2", nil }
+func (full) ReadStage(context.Context, crm.Op, string) (crm.StageState, error) {
+	return crm.StageState{}, nil
+}
+
+func TestTheKindsThatSeveralCallsMake(t *testing.T) {
+	t.Run("a contact can be linked where there are contacts and updates, both", func(t *testing.T) {
+		type contacts struct {
+			bare
+			crm.Contacter
+		}
+		for _, c := range []struct {
+			a    crm.Adapter
+			want bool
+		}{{bare{}, false}, {linking{}, false}, {contacts{bare{}, full{}}, false}, {full{}, true}} {
+			if crm.Supports(c.a, crm.KindLink) != c.want {
+				t.Errorf("%T: want %v", c.a, c.want)
+			}
+		}
+	})
+	t.Run("a stage can be read by a StageReader, and a file is nobody's call", func(t *testing.T) {
+		if crm.Supports(linking{}, crm.KindRead) || !crm.Supports(full{}, crm.KindRead) || crm.Supports(full{}, crm.KindFile) {
+			t.Error("wrong")
+		}
+	})
+	t.Run("a link is as safe as an update, a reading and a file may always be repeated", func(t *testing.T) {
+		update := crm.Guarantee{Kind: crm.Upsert, Window: time.Hour}
+		d, err := crm.Describe(declared{d: crm.Description{Identity: "x", Update: update}})
+		if err != nil || d.Guarantee(crm.KindLink) != update {
+			t.Errorf("a link: %+v %v", d.Guarantee(crm.KindLink), err)
+		}
+		for _, k := range []crm.Kind{crm.KindRead, crm.KindFile} {
+			if g := d.Guarantee(k); g.Kind != crm.AtLeastOnce || g.Window != crm.DefaultWindow {
+				t.Errorf("%s: %+v", k, g)
+			}
+		}
+		if d.Guarantee("other") != (crm.Guarantee{}) {
+			t.Error("an unknown kind has a guarantee")
+		}
+	})
+	t.Run("the method that is missing is named", func(t *testing.T) {
+		for k, want := range map[crm.Kind]string{crm.KindRead: "ReadStage", crm.KindLink: "UpdateLead"} {
+			if got := crm.MethodFor(k); !strings.Contains(got, want) {
+				t.Errorf("%s: %q", k, got)
+			}
+		}
+	})
+}
+
 func TestSupports(t *testing.T) {
 	if !crm.Supports(bare{}, crm.KindCreate) || crm.Supports(bare{}, crm.KindNote) || crm.Supports(nil, crm.KindCreate) || crm.Supports(bare{}, "other") {
 		t.Fatal("wrong")

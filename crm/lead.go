@@ -41,7 +41,7 @@ type StageState struct {
 	// Version grows with every change of the lead, where the CRM has such a number (a revision, its time of change in
 	// milliseconds); else 0.
 	Version int64
-	At      time.Time // when it was changed last, by the CRM's clock; zero where the CRM does not say
+	At      time.Time // when it was changed last, by the CRM's clock: the version where there is no other; may be zero
 	Closed  bool      // won or lost: nothing more is added to it
 }
 

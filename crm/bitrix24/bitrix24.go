@@ -142,11 +142,12 @@ func (a *Adapter) Describe() crm.Description {
 
 // The calls that this adapter offers.
 var (
-	_ crm.Adapter   = (*Adapter)(nil)
-	_ crm.Finder    = (*Adapter)(nil)
-	_ crm.Noter     = (*Adapter)(nil)
-	_ crm.Updater   = (*Adapter)(nil)
-	_ crm.Stager    = (*Adapter)(nil)
-	_ crm.Checker   = (*Adapter)(nil)
-	_ crm.Describer = (*Adapter)(nil)
+	_ crm.Adapter     = (*Adapter)(nil)
+	_ crm.Finder      = (*Adapter)(nil)
+	_ crm.Noter       = (*Adapter)(nil)
+	_ crm.Updater     = (*Adapter)(nil)
+	_ crm.Stager      = (*Adapter)(nil)
+	_ crm.StageReader = (*Adapter)(nil)
+	_ crm.Checker     = (*Adapter)(nil)
+	_ crm.Describer   = (*Adapter)(nil)
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/leadonce/leadonce/crm/crmhttp"
 )
 
-// change.go: what happens to an item that exists. Bitrix24 has no version guard ("crm.item.update"): an item is read first,
+// change.go: what is added to an item that exists. Bitrix24 has no version guard ("crm.item.update"): an item is read first,
 // and only what is missing is written, so that a repeat finds nothing left to do.
 
 // AddNote adds a comment to the item's timeline. A note's Ref is its last line.
@@ -86,26 +86,6 @@ func missing(current item, want []item) item {
 		}
 	}
 	return fm
-}
-
-// SetStage moves the item to s.To, unless it is there already or in none of s.From. Between the reading and the writing a
-// manager can still move it: Bitrix24 offers nothing against that.
-func (a *Adapter) SetStage(ctx context.Context, _ crm.Op, leadID string, s crm.Stage) error {
-	if s.To == "" {
-		return crm.Rejected(errors.New("bitrix24: the stage to move to is empty"))
-	}
-	id, current, err := a.read(ctx, leadID)
-	if err != nil {
-		return err
-	}
-	at := crmhttp.ID(current["stageId"])
-	if at == "" {
-		return crm.NotApplied(fmt.Errorf("bitrix24: %s: the item has no stage", methodGet), 0)
-	}
-	if at == s.To || len(s.From) > 0 && !slices.Contains(s.From, at) {
-		return nil
-	}
-	return a.update(ctx, params{EntityTypeID: a.o.Entity, ID: id, Fields: item{"stageId": s.To}})
 }
 
 func (a *Adapter) update(ctx context.Context, p params) error {

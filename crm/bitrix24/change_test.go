@@ -1,8 +1,10 @@
 package bitrix24_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leadonce/leadonce/crm"
 	"github.com/leadonce/leadonce/crm/bitrix24"
@@ -123,6 +125,64 @@ func TestStage(t *testing.T) {
 	})
 }
 
+func TestReadStage(t *testing.T) {
+	for _, c := range []struct {
+		entity bitrix24.Entity
+		stage  string
+		closed bool
+	}{
+		{bitrix24.Lead, "IN_PROCESS", false}, {bitrix24.Lead, "CONVERTED", true}, {bitrix24.Lead, "JUNK", true},
+		{bitrix24.Deal, "C9:PREPARATION", false}, {bitrix24.Deal, "C9:WON", true}, {bitrix24.Deal, "LOSE", true},
+	} {
+		t.Run(fmt.Sprintf("a %s in %s is closed: %t", c.entity, c.stage, c.closed), func(t *testing.T) {
+			a, p := with(t, &bitrix24.Options{Entity: c.entity})
+			if err := a.SetStage(t.Context(), op, "1", crm.Stage{To: c.stage}); err != nil {
+				t.Fatal(err)
+			}
+			at := time.Date(2026, 8, 25, 13, 16, 6, 0, time.UTC) // the second change
+			want := crm.StageState{Stage: c.stage, Version: at.UnixMilli(), At: at, Closed: c.closed}
+			if got, err := a.ReadStage(t.Context(), op, "1"); err != nil || got != want {
+				t.Fatalf("%+v, %v; want %+v", got, err, want)
+			}
+			request := fmt.Sprintf(`{"entityTypeId":%d,"id":1}`, c.entity)
+			if sent, _ := p.last("crm.item.get"); sent != request {
+				t.Errorf("sent %s", sent)
+			}
+		})
+	}
+	const whole = `"id":1,"stageId":"UC_1","updatedTime":"2026-08-25T16:16:04.125+03:00"`
+	for _, c := range []struct {
+		name, item string
+		ok, closed bool
+	}{
+		{"a portal's own stage counts by its group", whole + `,"stageSemanticId":"F","closed":"N"`, true, true},
+		{"a deal without a group says itself that it is closed", whole + `,"stageSemanticId":null,"closed":"Y"`, true, true},
+		{"a deal without a group says itself that it is open", whole + `,"closed":"N"`, true, false},
+		{"a lead without a group is not guessed about", whole, false, false},
+		{"an unknown group is not guessed about", whole + `,"stageSemanticId":"A"`, false, false},
+		{"no stage is an error", `"id":1,"updatedTime":"2026-08-25T16:16:04+03:00","stageSemanticId":"P"`, false, false},
+		{"no time is an error", `"id":1,"stageId":"NEW","stageSemanticId":"P"`, false, false},
+		{"a time without an offset is an error",
+			`"id":1,"stageId":"NEW","stageSemanticId":"P","updatedTime":"25.08.2026 16:16:04 S3CRET"`, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, p := with(t, nil)
+			p.next = map[string]reply{"crm.item.get": {status: 200, body: `{"result":{"item":{` + c.item + `}}}`}}
+			got, err := a.ReadStage(t.Context(), op, "1")
+			if !c.ok {
+				o, _ := crm.OutcomeOf(err)
+				if err == nil || o != crm.OutcomeNotApplied || got != (crm.StageState{}) || strings.Contains(err.Error(), "S3CRET") {
+					t.Fatalf("%+v, %v: %v", got, o, err)
+				}
+				return
+			}
+			if err != nil || got.Closed != c.closed || got.Stage != "UC_1" || got.Version != 1787663764125 {
+				t.Fatalf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
 // A change is a reading and a writing: only the writing can leave anything behind.
 func TestChangeOutcomes(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *bitrix24.Adapter) error{
@@ -131,6 +191,10 @@ func TestChangeOutcomes(t *testing.T) {
 		},
 		"stage": func(t *testing.T, a *bitrix24.Adapter) error {
 			return a.SetStage(t.Context(), op, "1", crm.Stage{To: "IN_PROCESS"})
+		},
+		"reading": func(t *testing.T, a *bitrix24.Adapter) error {
+			_, err := a.ReadStage(t.Context(), op, "1")
+			return err
 		},
 	} {
 		for _, c := range []struct {
@@ -147,6 +211,9 @@ func TestChangeOutcomes(t *testing.T) {
 			{"an unknown end of the writing is unknown", "crm.item.update", reply{status: 502, after: true}, crm.OutcomeUnknown},
 			{"a refusal of the writing is rejected", "crm.item.update", reply{status: 400, body: code("")}, crm.OutcomeRejected},
 		} {
+			if name == "reading" && c.method != "crm.item.get" {
+				continue
+			}
 			t.Run(name+": "+c.name, func(t *testing.T) {
 				a, p := with(t, nil)
 				p.next = map[string]reply{c.method: c.r}

@@ -38,7 +38,19 @@
 // there, or a reference that did not stick, is logged as a warning. It is no more than that: the lead exists, and its id
 // is confirmed.
 //
+// # Where an item stands
+//
+// crm.item.get answers with stageId, stageSemanticId ("P" in progress, "S" successful, "F" unsuccessful, of leads and deals
+// alike), updatedTime, and of a deal also closed ("Y", "N"). CONVERTED is a lead's stage of group S, JUNK one of group F.
+//
+// updatedTime has whole seconds in every example of the documentation, and the portal's offset. So two changes within one
+// second have one Version and one At: give dedup.Options.Transitions if that matters. In the documentation's own example it
+// lies an hour ahead of the time of the answer: it orders the changes of one item, and is not to be compared with another
+// clock. It changes with every field, not with the stage alone. That it never goes backwards is documented nowhere.
+//
 // Sources: apidocs.bitrix24.com (github.com/bitrix24/b24restdocs, as of August 2026): "crm.item.add", "crm.item.list",
-// "crm.item.update", "crm.timeline.comment.add", "Error codes", "REST API limits", "Incoming and outgoing webhooks".
+// "crm.item.update", "crm.timeline.comment.add", "Error codes", "REST API limits", "Incoming and outgoing webhooks"; for
+// stages https://apidocs.bitrix24.com/api-reference/crm/universal/crm-item-get.html, …/universal/object-fields.html, and
+// https://apidocs.bitrix24.com/tutorials/crm/how-to-get-lists/how-to-get-stages-with-semantics.html.
 // An "OAuth application" works differently and is not supported.
 package bitrix24

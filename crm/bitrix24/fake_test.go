@@ -1,17 +1,19 @@
 package bitrix24_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // fake_test.go: a stand-in for the Bitrix24 REST API, built from its documentation (apidocs.bitrix24.com: "crm.item.add",
-// "crm.item.list", "crm.item.get", "crm.item.update", "crm.timeline.comment.add", "Error codes"). It was never compared
-// with a running portal: it shows that the adapter keeps to the documentation, and no more.
+// "crm.item.list", "crm.item.get", "CRM object fields", "crm.item.update", "crm.timeline.comment.add", "Error codes"). It
+// was never compared with a running portal: it shows that the adapter keeps to the documentation, and no more.
 
 const hookPath = "/rest/1/S3CRETcode/"
 
@@ -21,6 +23,7 @@ type portal struct {
 	items    []map[string]any
 	comments []map[string]any
 	calls    []call
+	changes  int // each takes a second of the portal's time
 	// stringIDs answers with ids as strings, which the original does in places.
 	stringIDs bool
 	// dropReference loses originId, like a typo in its name would.
@@ -95,6 +98,7 @@ func (p *portal) run(method string, params map[string]any) (result any, code str
 			"stageId": "NEW", "originId": nil, "originatorId": nil, "utmCampaign": nil}
 		p.items = append(p.items, it)
 		p.assign(it, fields)
+		p.touch(it)
 		return map[string]any{"item": p.show(it)}, ""
 	case "crm.item.list":
 		found := []any{}
@@ -112,6 +116,7 @@ func (p *portal) run(method string, params map[string]any) (result any, code str
 		}
 		if method == "crm.item.update" {
 			p.assign(it, fields)
+			p.touch(it)
 		}
 		return map[string]any{"item": p.show(it)}, ""
 	case "crm.timeline.comment.add":
@@ -148,6 +153,19 @@ func (p *portal) assign(it, fields map[string]any) {
 				it[name] = v
 			}
 		}
+	}
+}
+
+// touch sets what follows from a change: the time, and the group of the stage.
+func (p *portal) touch(it map[string]any) {
+	p.changes++
+	it["updatedTime"] = time.Date(2026, 8, 25, 16, 16, 4+p.changes, 0, time.FixedZone("", 3*60*60)).Format(time.RFC3339)
+	stage, _ := it["stageId"].(string)
+	stage = stage[strings.Index(stage, ":")+1:] // C9:WON is WON in pipeline 9
+	group := cmp.Or(map[string]string{"CONVERTED": "S", "WON": "S", "JUNK": "F", "LOSE": "F"}[stage], "P")
+	it["stageSemanticId"] = group
+	if id, _ := it["entityTypeId"].(json.Number); id == "2" {
+		it["closed"] = map[bool]string{true: "N", false: "Y"}[group == "P"]
 	}
 }
 

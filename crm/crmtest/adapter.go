@@ -37,6 +37,7 @@ var _ interface {
 	crm.Noter
 	crm.Updater
 	crm.Stager
+	crm.StageReader
 	crm.Contacter
 	crm.Finder
 	crm.Checker
@@ -59,14 +60,6 @@ func (s *Simulator) Adapter(baseURL string) *Client {
 func (s *Simulator) Local() *Client {
 	return newClient("http://simulator", s.Describe(), s, s.dialPipe)
 }
-
-// Minimal returns an adapter with CreateLead and nothing else: no look-up, no notes, no declaration.
-func (s *Simulator) Minimal() crm.Adapter { return Minimal(s.Local()) }
-
-// Minimal hides everything but CreateLead of a.
-func Minimal(a crm.Adapter) crm.Adapter { return minimal{a} }
-
-type minimal struct{ crm.Adapter }
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -144,6 +137,18 @@ func (c *Client) SetStage(ctx context.Context, op crm.Op, leadID string, st crm.
 		return fmt.Errorf("crmtest: set stage: %w", err)
 	}
 	return nil
+}
+
+// ReadStage tells where a lead stands. Leads in "won" and "lost" are closed.
+func (c *Client) ReadStage(ctx context.Context, op crm.Op, leadID string) (crm.StageState, error) {
+	is, err := c.send(ctx, crm.KindRead, op, http.MethodGet, leadPath(leadID)+"/stage?op_id="+url.QueryEscape(op.ID), request{})
+	if err == nil && is.Stage == "" {
+		err = errors.New("the answer has no stage")
+	}
+	if err != nil {
+		return crm.StageState{}, fmt.Errorf("crmtest: read stage: %w", err)
+	}
+	return crm.StageState{Stage: is.Stage, Version: is.Version, At: is.At, Closed: is.Closed}, nil
 }
 
 // EnsureContact finds the person by p.ExternalID, or adds it.

@@ -87,11 +87,23 @@ func (s *Simulator) apply(c call, now time.Time, refusal string) (answer, bool) 
 		r.Stage = c.in.Stage.To
 		return s.wrote(c, r, now, ok(http.StatusOK, reply{ID: r.ID}))
 	}
-	return ok(http.StatusOK, reply{ID: r.ID, OpID: r.OpID, Stage: r.Stage}), false
+	return ok(http.StatusOK, reply{
+		ID: r.ID, OpID: r.OpID, Stage: r.Stage, Version: r.Version, At: r.changed(), Closed: r.closed(),
+	}), false
 }
 
+// changed is when a record was written last.
+func (r *Record) changed() time.Time {
+	if r.Updated.IsZero() {
+		return r.Created
+	}
+	return r.Updated
+}
+
+func (r *Record) closed() bool { return r.Stage == "won" || r.Stage == "lost" }
+
 func (s *Simulator) wrote(c call, r *Record, now time.Time, a answer) (answer, bool) {
-	r.Updated = now
+	r.touch(now)
 	s.effects[tally{c.kind, c.in.OpID}]++
 	return a, true
 }
@@ -113,7 +125,8 @@ func (s *Simulator) create(c call, now time.Time, refusal string) (answer, bool)
 		return a, wrote
 	case crm.Upsert:
 		if r := s.byOp(c.in.OpID); r != nil && refusal == "" {
-			r.Lead, r.Updated = *c.in.Lead, now
+			r.Lead = *c.in.Lead
+			r.touch(now)
 			return ok(http.StatusOK, reply{ID: r.ID}), true
 		}
 	case crm.UniqueID:
@@ -134,7 +147,7 @@ func (s *Simulator) insert(c call, now time.Time, refusal string) (answer, bool)
 	if refusal != "" {
 		return refused(http.StatusUnprocessableEntity, codeInvalid, refusal), false
 	}
-	r := &Record{ID: s.next("lead"), OpID: c.in.OpID, Lead: *c.in.Lead, Stage: "new", Created: now}
+	r := &Record{ID: s.next("lead"), OpID: c.in.OpID, Lead: *c.in.Lead, Stage: "new", Created: now, Version: 1}
 	s.leads = append(s.leads, r)
 	s.effects[tally{crm.KindCreate, r.OpID}]++
 	return ok(http.StatusCreated, reply{ID: r.ID}), true

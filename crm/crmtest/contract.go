@@ -121,6 +121,7 @@ func contract(r runner, s Subject) {
 	h.repeats(t)
 	h.lookups(t)
 	h.others(t)
+	h.stages(t)
 	t.sub("eight goroutines make one lead each", h.concurrent)
 	t.sub("nothing is sent after a call has returned", h.strays)
 	t.sub("no error carries a secret or a person's data", h.secrets)

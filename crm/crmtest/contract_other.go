@@ -79,16 +79,9 @@ func (h *harness) others(t scope) {
 
 // write makes the call once as it should be, and once with the answer lost to the request that writes.
 func (h *harness) write(t scope, w write) {
-	lead := func() string {
-		r := h.create(t, h.adapter(), h.op(crm.KindCreate), nil)
-		if r.err != nil {
-			t.Fatalf("a plain create: %v", r.err)
-		}
-		return r.id
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*callTime)
 	defer cancel()
-	id, op := lead(), h.op(w.kind)
+	id, op := h.newLead(t), h.op(w.kind)
 	plain := h.call(t, ctx, op.ID, nil, func(ctx context.Context) (string, error) { return w.call(ctx, op, id) })
 	if plain.err != nil || len(plain.sent) == 0 {
 		t.Fatalf("%s sent %d requests and returned %v", w.name, len(plain.sent), plain.err)
@@ -107,7 +100,7 @@ func (h *harness) write(t scope, w write) {
 			want++
 		}
 	}
-	next, op := lead(), h.op(w.kind)
+	next, op := h.newLead(t), h.op(w.kind)
 	var n atomic.Int64
 	r := h.call(t, ctx, op.ID, func(x *exchange) *mishap {
 		if same(x, next) && n.Add(1) == int64(want) {

@@ -98,6 +98,12 @@ func TestContractPassesARightAdapter(t *testing.T) {
 	t.Run("with one method and nothing declared", func(t *testing.T) {
 		Contract(t, subject(Config{}, func(_ string, a *Client) crm.Adapter { return Minimal(a) }))
 	})
+	t.Run("that moves leads and can't read where they stand", func(t *testing.T) {
+		Contract(t, subject(Config{}, func(_ string, a *Client) crm.Adapter { return Without(a, crm.KindRead) }))
+	})
+	t.Run("that reads where leads stand and can't move them", func(t *testing.T) {
+		Contract(t, subject(Config{}, func(_ string, a *Client) crm.Adapter { return Without(a, crm.KindStage) }))
+	})
 	t.Run("whose look-up lags and says so", func(t *testing.T) {
 		Contract(t, subject(Config{LookupLag: 100 * time.Millisecond}, nil))
 	})
@@ -127,6 +133,22 @@ type wrong struct {
 	note   func(ctx context.Context, op crm.Op, id string, n crm.Note) (string, error)
 	desc   func() crm.Description
 	check  func(ctx context.Context) error
+	stage  func(ctx context.Context, op crm.Op, id string, s crm.Stage) error
+	read   func(ctx context.Context, op crm.Op, id string) (crm.StageState, error)
+}
+
+func (w wrong) SetStage(ctx context.Context, op crm.Op, id string, s crm.Stage) error {
+	if w.stage == nil {
+		return w.Client.SetStage(ctx, op, id, s)
+	}
+	return w.stage(ctx, op, id, s)
+}
+
+func (w wrong) ReadStage(ctx context.Context, op crm.Op, id string) (crm.StageState, error) {
+	if w.read == nil {
+		return w.Client.ReadStage(ctx, op, id)
+	}
+	return w.read(ctx, op, id)
 }
 
 func (w wrong) Check(ctx context.Context) error {
@@ -229,7 +251,7 @@ type flaw struct {
 }
 
 func TestContractFailsAWrongAdapter(t *testing.T) {
-	flaws := slices.Concat(creatingFlaws(), repeatingFlaws(), otherFlaws())
+	flaws := slices.Concat(creatingFlaws(), repeatingFlaws(), otherFlaws(), stageFlaws())
 	books := make([]*book, len(flaws))
 	var all sync.WaitGroup
 	room := make(chan bool, 8) // a contract waits more than it works

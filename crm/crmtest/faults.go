@@ -53,7 +53,7 @@ const (
 // Calls that are no operations, for Fault.On and [Simulator.Requests].
 const (
 	Find  crm.Kind = "lead.find" // the look-up by operation id
-	Read  crm.Kind = "lead.read" // one lead by its id
+	Read  crm.Kind = "lead.read" // one lead by its id; ReadStage is crm.KindRead instead
 	Check crm.Kind = "check"
 )
 

@@ -19,7 +19,8 @@ import (
 //
 //	POST  /leads              {op_id, lead}      201 {id}; 200 where an upsert overwrote; 409 {id} where the id is taken
 //	GET   /leads?op_id=                          200 {ids}
-//	GET   /leads/{id}                            200 {id, op_id, stage}
+//	GET   /leads/{id}                            200 {id, op_id, stage, version, at, closed}
+//	GET   /leads/{id}/stage?op_id=               the same, on behalf of an operation
 //	PATCH /leads/{id}         {op_id, lead}      200 {id}
 //	PUT   /leads/{id}/stage   {op_id, stage}     200 {id}
 //	POST  /leads/{id}/notes   {op_id, note}      201 {id}
@@ -49,12 +50,15 @@ type request struct {
 }
 
 type reply struct {
-	ID    string   `json:"id,omitempty"`
-	IDs   []string `json:"ids,omitzero"`
-	OpID  string   `json:"op_id,omitempty"`
-	Stage string   `json:"stage,omitempty"`
-	Code  string   `json:"code,omitempty"`
-	Error string   `json:"error,omitempty"`
+	ID      string    `json:"id,omitempty"`
+	IDs     []string  `json:"ids,omitzero"`
+	OpID    string    `json:"op_id,omitempty"`
+	Stage   string    `json:"stage,omitempty"`
+	Version int64     `json:"version,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+	Closed  bool      `json:"closed,omitempty"`
+	Code    string    `json:"code,omitempty"`
+	Error   string    `json:"error,omitempty"`
 }
 
 // answer is what goes back; page, where set, replaces the JSON.
@@ -82,7 +86,7 @@ func (a answer) bytes() (contentType string, body []byte) {
 	}
 	body, err := json.Marshal(a.reply)
 	if err != nil {
-		panic(err) // strings only
+		panic(err) // nothing in it that JSON can't say
 	}
 	return "application/json", body
 }
@@ -218,7 +222,7 @@ func (c call) tally() tally { return tally{c.kind, c.in.OpID} }
 
 func (c call) writes() bool { return writes(c.kind) }
 
-func writes(k crm.Kind) bool { return k != Find && k != Read && k != Check }
+func writes(k crm.Kind) bool { return k != Find && k != Read && k != Check && k != crm.KindRead }
 
 // understand reads a request. What it can't read is answered 400, which no adapter of the simulator ever sees.
 func understand(r *http.Request) (call, error) {
@@ -247,6 +251,8 @@ func understand(r *http.Request) (call, error) {
 		has = c.in.OpID != ""
 	case where == "GET leads 2":
 		c.kind, has = Read, true
+	case where == "GET leads 3" && path[2] == "stage":
+		c.kind, c.in.OpID, has = crm.KindRead, r.URL.Query().Get("op_id"), true
 	case where == "PATCH leads 2":
 		c.kind, has = crm.KindUpdate, c.in.Lead != nil
 	case where == "PUT leads 3" && path[2] == "stage":

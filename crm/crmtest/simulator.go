@@ -1,6 +1,7 @@
 package crmtest
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -43,6 +44,7 @@ type Record struct {
 	Notes   []NoteRecord
 	Created time.Time
 	Updated time.Time // the last write of any kind, zero if there was none after the creation
+	Version int64     // grows by one with every write, from 1
 }
 
 // NoteRecord is a note at a lead.
@@ -132,6 +134,7 @@ func (s *Simulator) Effects(kind crm.Kind, opID string) (n int) {
 
 // Requests counts the requests of an operation that arrived, whatever became of them. The kind may also be [Find],
 // [Read] or [Check]; Read and Check belong to no operation, so their opID is empty.
+// A ReadStage is one of crm.KindRead and its operation; where SetStage looks at the present stage, that is a Read.
 func (s *Simulator) Requests(kind crm.Kind, opID string) (n int) {
 	s.do(func() { n = s.arrived[tally{kind, opID}] })
 	return n
@@ -168,7 +171,7 @@ func (s *Simulator) Contacts() (all []ContactRecord) {
 }
 
 // Plant adds a record that somebody entered by hand, or that another integration made, and returns its id. It is not
-// counted as an effect. An empty r.ID gets one; an empty r.Created is now.
+// counted as an effect. An empty r.ID gets one; an empty r.Created is now, an empty r.Version 1, an empty r.Stage "new".
 func (s *Simulator) Plant(r Record) (id string) {
 	s.do(func() {
 		r := r.copy()
@@ -178,6 +181,7 @@ func (s *Simulator) Plant(r Record) (id string) {
 		if r.Created.IsZero() {
 			r.Created = s.conf.Now()
 		}
+		r.Version, r.Stage = cmp.Or(r.Version, 1), cmp.Or(r.Stage, "new")
 		s.leads = append(s.leads, &r)
 		id = r.ID
 	})
@@ -191,15 +195,26 @@ func (s *Simulator) Foreign(op crm.Op) {
 	s.do(func() { s.foreign[op.ID] = id })
 }
 
-// Edit changes a record as a manager would, and reports whether it is there.
+// Edit changes a record as a manager would, and reports whether it is there. Its Version grows unless change has set it.
 func (s *Simulator) Edit(id string, change func(*Record)) (ok bool) {
 	s.do(func() {
 		if r := s.lead(id); r != nil {
+			seen := r.Version
 			change(r)
-			r.Updated, ok = s.conf.Now(), true
+			if ok = true; r.Version == seen {
+				r.touch(s.conf.Now())
+			} else {
+				r.Updated = s.conf.Now()
+			}
 		}
 	})
 	return ok
+}
+
+// Move puts a record into another stage as a manager would, and reports whether it is there. Leads in "won" and "lost" are
+// closed.
+func (s *Simulator) Move(id, stage string) (ok bool) {
+	return s.Edit(id, func(r *Record) { r.Stage = stage })
 }
 
 // Delete removes a record as a manager would, and reports whether it was there. [Simulator.Created] still counts it.
@@ -243,6 +258,12 @@ func (s *Simulator) lead(id string) *Record {
 func (s *Simulator) next(prefix string) string {
 	s.serial++
 	return fmt.Sprintf("%s-%d", prefix, s.serial)
+}
+
+// touch marks a write.
+func (r *Record) touch(now time.Time) {
+	r.Updated = now
+	r.Version++
 }
 
 func (r *Record) copy() Record {

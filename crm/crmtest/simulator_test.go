@@ -86,7 +86,7 @@ func TestEveryCallWorks(t *testing.T) {
 		}
 		got := s.Leads()[0]
 		want := crmtest.Record{
-			ID: id, OpID: "op1", Stage: "won", Created: got.Created, Updated: got.Updated,
+			ID: id, OpID: "op1", Stage: "won", Created: got.Created, Updated: got.Updated, Version: 4,
 			Lead:  crm.Lead{Name: anna.Name, Phone: "2", Fields: map[string]any{"BUDGET": "100", "X": "y"}},
 			Notes: []crmtest.NoteRecord{{ID: got.Notes[0].ID, OpID: "op2", Note: crm.Note{Text: "ещё", Ref: "#2"}}},
 		}
@@ -231,6 +231,34 @@ func TestDeclarations(t *testing.T) {
 		if finds || describes || crm.Supports(a, crm.KindNote) || s.Created("op1") != 1 {
 			t.Fatal("not minimal")
 		}
+	})
+	t.Run("one call hidden is hidden, and every other stays", func(t *testing.T) {
+		all := []crm.Kind{crm.KindUpdate, crm.KindNote, crm.KindStage, crm.KindContact, crm.KindRead, crmtest.Find}
+		offers := func(a crm.Adapter, k crm.Kind) bool {
+			if k == crmtest.Find {
+				_, finds := a.(crm.Finder)
+				return finds
+			}
+			return crm.Supports(a, k)
+		}
+		for _, hidden := range all {
+			a := crmtest.Without(s.Local(), hidden)
+			for _, k := range all {
+				if offers(a, k) != (k != hidden) {
+					t.Errorf("without %s: %s is offered: %v", hidden, k, offers(a, k))
+				}
+			}
+			_, checks := a.(crm.Checker)
+			if d, err := crm.Describe(a); err != nil || d.Create != g || !checks {
+				t.Errorf("without %s: %+v %v", hidden, d, err)
+			}
+		}
+		defer func() {
+			if recover() == nil {
+				t.Error("a create can be hidden")
+			}
+		}()
+		crmtest.Without(s.Local(), crm.KindCreate)
 	})
 	t.Run("a configuration that can't be meant panics with the field's name", func(t *testing.T) {
 		for _, c := range []crmtest.Config{
