@@ -75,6 +75,16 @@ func (b *bed) processorOn(st store.Store, a crm.Adapter, rule dedup.Rule, change
 	if a == nil {
 		a = b.sim.Local()
 	}
+	o := b.options(change...)
+	p, err := dedup.NewProcessor(st, a, rule, &o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
+// options has the bed's log and hooks, and what change makes of them.
+func (b *bed) options(change ...func(*dedup.Options)) dedup.Options {
 	o := dedup.Options{Poll: 5 * time.Second, Logger: slog.New(slog.NewJSONHandler(&b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	hook := func(name string) func(context.Context, dedup.Outcome) {
 		return func(_ context.Context, out dedup.Outcome) {
@@ -87,11 +97,7 @@ func (b *bed) processorOn(st store.Store, a crm.Adapter, rule dedup.Rule, change
 	for _, f := range change {
 		f(&o)
 	}
-	p, err := dedup.NewProcessor(st, a, rule, &o)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return p
+	return o
 }
 
 func (b *bed) told(hook string) []dedup.Outcome {

@@ -27,6 +27,14 @@
 // manager deletes or merges before it was confirmed; a store whose clock is set back. Notes are at-least-once, with a
 // visible reference; creates never are.
 //
+// # What one enquiry is
+//
+// The planner makes one of what several events tell: the items of an album (gathered for Options.GatherQuiet, at most
+// GatherMax), a button pressed again (Options.RepeatWindow), one content under two update ids, an edit and its original. An
+// edit of what certainly is not in the CRM replaces it; of anything else it is a note. The rest is the [Rule]'s: it sees the
+// enquiry and the person's deals, and returns effects, each an operation of its own. A deal whose create failed or was
+// canceled is not continued. A CRM's hook (package dedup/stagehook) moves a deal's stage only forward.
+//
 // # How one enquiry goes
 //
 // Three commits: the event (then the answer), the plan together with the intent to send, the confirmation. Between the second

@@ -224,8 +224,8 @@ func TestHostileAdapters(t *testing.T) {
 			b.sim.Heal()
 			time.Sleep(30 * time.Minute)
 			stop()
-			if n := len(b.ops(store.Pending)); n != 0 || p.Paused() {
-				t.Fatalf("%d left, paused %v", n, p.Paused())
+			if n := len(b.ops(store.Pending)); n != 0 || p.Paused("") {
+				t.Fatalf("%d left, paused %v", n, p.Paused(""))
 			}
 		})
 	})

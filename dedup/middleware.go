@@ -36,6 +36,11 @@ type MiddlewareOptions struct {
 	// lead is made. A bot whose dialogue ends in Submit should set it, and bear repeats itself.
 	ForwardDuplicates bool
 
+	// AddAccount says that the source's bot is a further one beside those that the database knows for its tenant. Without it
+	// an unknown bot is refused (503) as long as CheckAccounts would refuse it alone; a process with several bots calls
+	// CheckAccounts with all of them at start instead. A bot that is known under another tenant is refused in any case.
+	AddAccount bool
+
 	// OnDelivery is called after each answer, in the request's goroutine: for metrics. It must not block.
 	OnDelivery func(Delivery)
 	Logger     *slog.Logger // default slog.Default(); it never sees a payload, a header or a URL
@@ -69,6 +74,9 @@ type Quarantiner interface {
 //     minute, without anything of the request.
 //   - Longer than MaxBody: 413, before it is read where the length is announced. Cut short: 400, no row.
 //   - Not stored, for whatever reason, or InFlight bodies are held already: 503 with Retry-After; no row that is known of.
+//   - The source's bot or tenant is not what the database knows (CheckAccounts): 503 and an error in the log each minute. The
+//     sender repeats, so that nothing is lost until the configuration is mended. It is looked at with the first deliveries,
+//     until it was right once.
 //   - Stored, now or before: 200. An authentic body that nobody understands is stored in quarantine: the sender would
 //     repeat it until the end and hold back what comes after. The wrapped handler gets it like any other.
 //
@@ -99,6 +107,9 @@ type door struct {
 	rooms  chan struct{} // one for every wrapped handler that runs
 	loud   throttle      // refusals come by the thousand
 	forged throttle      // and forgeries, by whoever finds the address
+	wrong  throttle      // a changed account is one mistake, however many deliveries meet it
+
+	accounts accountCheck
 }
 
 func newDoor(st store.Store, src Source, o *MiddlewareOptions) *door {
@@ -130,7 +141,8 @@ func newDoor(st store.Store, src Source, o *MiddlewareOptions) *door {
 	v.HeadStart = cmp.Or(v.HeadStart, 2*time.Second)
 	v.InnerTimeout = cmp.Or(v.InnerTimeout, 10*time.Second)
 	v.Logger = cmp.Or(v.Logger, slog.Default())
-	return &door{st: st, src: src, o: v, intake: make(chan struct{}, v.InFlight), rooms: make(chan struct{}, v.InFlight)}
+	return &door{st: st, src: src, o: v, intake: make(chan struct{}, v.InFlight), rooms: make(chan struct{}, v.InFlight),
+		accounts: newAccountCheck(v.AddAccount)}
 }
 
 // refusal is why a delivery is not stored, and what is answered.
@@ -268,6 +280,9 @@ func (d *door) commit(ctx context.Context, e store.Event) (_ store.Receipt, err 
 			err = errStorePanic
 		}
 	}()
+	if err := d.accounts.done(ctx, d.st, d.src); err != nil {
+		return store.Receipt{}, err
+	}
 	return d.st.Accept(ctx, e)
 }
 
@@ -301,6 +316,11 @@ func (d *door) log(x Delivery) {
 		if ok, held := d.forged.allow(time.Now(), time.Minute); ok {
 			l.Warn("leadonce: a request without a valid secret was refused; if the bot hears nothing, compare its secret with the "+
 				"one that was given to the sender", "like_it_since_the_last_line", held)
+		}
+	case errors.Is(x.Err, ErrAccountChanged):
+		if ok, held := d.wrong.allow(time.Now(), time.Minute); ok {
+			l.Error("leadonce: every delivery is refused and will be repeated by its sender, until this is mended", "error", x.Err,
+				"like_it_since_the_last_line", held)
 		}
 	case x.Status != http.StatusOK:
 		if ok, held := d.loud.allow(time.Now(), time.Second); ok {

@@ -45,8 +45,8 @@ type Observer struct {
 	Began      func(Step)                                       // an operation was claimed; its call follows
 	Moved      func(Step)                                       // an operation has moved, committed
 	Planned    func(events, operations int, took time.Duration) // a planning decision was committed
-	Paused     func(reason string, next time.Duration)          // the adapter is paused; next is when it is probed
-	Resumed    func()                                           //
+	Paused     func(tenant, reason string, next time.Duration)  // its adapter is paused; next is when it is probed
+	Resumed    func(tenant string)                              // tenant is empty with NewProcessor, which has one adapter for all
 	StoreError func(call string, err error)                     // a call to the store failed; it will be tried again
 	RuleError  func(eventID int64, parked bool)                 // a rule failed on an event
 	HookLost   func(hook string)                                // a hook was not called, panicked, or ran past its time

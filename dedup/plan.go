@@ -1,28 +1,31 @@
 package dedup
 
 import (
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/leadonce/leadonce/crm"
 	"github.com/leadonce/leadonce/internal/ids"
 	"github.com/leadonce/leadonce/store"
 )
 
-// plan.go: from the unplanned events of one ordering key to operations. Pure: no clock, no store, no log.
+// plan.go: from the unplanned events of one ordering key to operations. Pure: no clock, no store, no log. What makes several
+// events one enquiry is in content.go, what the effects of a rule become in effect.go, what a CRM's hook does in stage.go.
 
 // policy is what a plan depends on beside the view.
 type policy struct {
-	decide   func(Enquiry, History) (Decision, error) // nil: the host only submits
-	supports func(crm.Kind) bool
-	attempts int                       // a failing rule's, before its event is parked
-	backoff  func(n int) time.Duration // after n failed attempts
+	decide      func(Enquiry, History) (Decision, error) // nil: the host only submits
+	supports    func(crm.Kind) bool
+	attempts    int                       // a failing rule's, before its event is parked
+	backoff     func(n int) time.Duration // after n failed attempts
+	quiet       time.Duration             // Options.GatherQuiet
+	gather      time.Duration             // Options.GatherMax
+	repeat      time.Duration             // Options.RepeatWindow
+	wait        time.Duration             // Options.StageWait
+	transitions map[string][]string       // Options.Transitions
+	shadow      bool                      // Options.Shadow
 }
 
 // plan decides the due events of view in accept order. failed are those whose rule failed. The plan is empty when nothing
@@ -33,21 +36,46 @@ type policy struct {
 func plan(view store.KeyView, pol policy, asked ...string) (p store.Plan, failed []store.EventEnd, ask []string) {
 	d := newDraft(view, pol)
 	d.asked = asked
-	for _, ev := range view.Events {
+	if view.MovedTo != "" {
+		return d.moveAll(), nil, nil
+	}
+	if end, ok := d.mergeFirst(); ok {
+		d.plan.Events = append(d.plan.Events, end)
+		return d.plan, nil, nil
+	}
+	taken := map[int64]bool{} // items of an album that were decided with its first
+	for i, ev := range view.Events {
+		if taken[ev.ID] {
+			continue
+		}
 		// Fresh events are decided whatever their due time: that is only a head start for the process that took them in. A
 		// later event never overtakes one that has to wait.
 		if (ev.Attempts > 0 || ev.State != store.EventPending) && ev.DueAt.After(view.Now) {
 			break
 		}
-		end := d.event(ev)
+		u, end := d.unit(view.Events[i:])
+		for _, ev := range u.events {
+			taken[ev.ID] = true
+		}
+		var ends []store.EventEnd
+		if end == nil {
+			ends = d.decideUnit(u)
+		} else {
+			ends = []store.EventEnd{*end}
+		}
 		if len(d.ask) > 0 {
 			continue // only to learn what the later ones will ask for
 		}
-		d.plan.Events = append(d.plan.Events, end)
-		if end.State == store.EventParked || end.State == store.EventPending {
-			failed = append(failed, end)
+		d.plan.Events = append(d.plan.Events, ends...)
+		hold := false
+		for _, end := range ends {
+			ruleFailed := end.State == store.EventParked || (end.State == store.EventPending && end.MoveTo == "")
+			if ruleFailed {
+				failed = append(failed, end)
+			}
+			hold = hold || (end.State.Unplanned() && end.MoveTo == "")
 		}
-		if end.State == store.EventPending {
+		if hold {
 			break
 		}
 	}
@@ -57,91 +85,184 @@ func plan(view store.KeyView, pol policy, asked ...string) (p store.Plan, failed
 	return d.plan, failed, nil
 }
 
-// hostKey stands before a deal key that the host chose, so that it never meets the identity of a content.
-const (
-	hostKey    = "host/"
-	maxHostKey = 1000
-	maxAsked   = 2 * store.ViewEvents // host keys in one reading: beyond it the rule makes them up
-)
-
 // draft is a plan in the making: later events see what earlier ones did.
 type draft struct {
 	view    store.KeyView
 	pol     policy
 	plan    store.Plan
 	deals   []*store.Deal
-	ops     map[string]*store.Operation // creates by id, of old and new deals
+	ops     map[string]*store.Operation // every operation that is known, old and new, by id
 	waiting map[string][]store.Operation
-	isNew   map[string]bool // deals opened by this plan
+	isNew   map[string]bool // deals opened and operations made by this plan
+	handled []store.Handled // what ended before, and what this plan has decided
 	asked   []string        // host keys that the view was read with
 	ask     []string        // and those that it lacks
 	touched map[string]bool
 }
 
+// shadowMark stands before the keys of deals and the kinds of operations that a Processor in shadow mode makes.
+const shadowMark = "shadow:"
+
 func newDraft(view store.KeyView, pol policy) *draft {
 	d := &draft{view: view, pol: pol, ops: map[string]*store.Operation{}, waiting: map[string][]store.Operation{},
-		isNew: map[string]bool{}, touched: map[string]bool{}}
+		isNew: map[string]bool{}, touched: map[string]bool{}, handled: view.Handled}
 	d.plan = store.Plan{Key: view.Key, Version: view.Version}
 	for i := range view.Deals {
-		d.deals = append(d.deals, &view.Deals[i])
-		d.plan.SeenDeals = append(d.plan.SeenDeals, store.Seen{ID: view.Deals[i].ID, Version: view.Deals[i].Version})
+		x := &view.Deals[i]
+		d.plan.SeenDeals = append(d.plan.SeenDeals, store.Seen{ID: x.ID, Version: x.Version})
+		if pol.shadow || !strings.HasPrefix(x.Key, shadowMark) { // what a shadow did is nothing that can be continued
+			d.deals = append(d.deals, x)
+		}
 	}
 	for i, op := range view.Operations {
 		d.plan.SeenOps = append(d.plan.SeenOps, store.Seen{ID: op.ID, Version: op.Version})
-		if op.DependsOn == "" {
-			d.ops[op.ID] = &view.Operations[i]
-		} else {
+		d.ops[op.ID] = &view.Operations[i]
+		if op.DependsOn != "" && op.Blocked && op.State == store.Pending {
 			d.waiting[op.DealID] = append(d.waiting[op.DealID], op)
 		}
 	}
 	return d
 }
 
-// event decides one event; what it adds to the draft stays only if it succeeds.
-func (d *draft) event(ev store.EventRow) store.EventEnd {
-	if d.pol.decide == nil {
-		return store.EventEnd{ID: ev.ID, State: store.EventIgnored, Reason: "no rule"}
+// moveAll sends the events on to the ordering key that theirs was merged into.
+func (d *draft) moveAll() store.Plan {
+	for _, ev := range d.view.Events {
+		end := store.EventEnd{ID: ev.ID, State: store.EventPending, MoveTo: d.view.MovedTo}
+		if e, err := readEnquiry(&ev); err == nil && e.Stage != nil {
+			// A deal that stayed behind (store.Merge) is decided here: the other key would send its hook back at once.
+			if len(d.leads(ev.Tenant, e.Stage.LeadID)) > 0 {
+				end = d.stage(ev, e)
+			} else {
+				end.Retry = waitStep(d.view.Now.Sub(ev.AcceptedAt))
+			}
+		}
+		d.plan.Events = append(d.plan.Events, end)
 	}
-	var e Enquiry
-	if err := json.Unmarshal(ev.Enquiry, &e); err != nil {
-		return store.EventEnd{ID: ev.ID, State: store.EventParked, Reason: "its stored enquiry can't be read"}
+	return d.plan
+}
+
+// unit is what is decided as one: an event, or the items of an album. enquiry is all of it.
+type unit struct {
+	events  []store.EventRow // at least one, in accept order
+	what    store.EventRow   // the first that is new: what is made of the unit has its identity
+	enquiry Enquiry
+}
+
+// ev is the event that stands for the unit.
+func (u unit) ev() store.EventRow { return u.events[0] }
+
+// ends lets all events of a unit end in the same way.
+func (u unit) ends(state store.EventState, reason string) (ends []store.EventEnd) {
+	for _, ev := range u.events {
+		ends = append(ends, store.EventEnd{ID: ev.ID, State: state, Reason: reason})
 	}
-	if ev.ContentID == "" { // a source that tells no content apart: then each event is one of its own
-		ev.ContentID = fmt.Sprintf("event/%d", ev.ID)
+	return ends
+}
+
+// decideUnit decides one unit; what it adds to the draft stays only if it succeeds.
+func (d *draft) decideUnit(u unit) []store.EventEnd {
+	ev, e := u.ev(), u.enquiry
+	switch {
+	case e.Stage != nil:
+		return []store.EventEnd{d.stage(ev, e)}
+	case e.MovedFrom != "" || e.MovedTo != "":
+		return u.ends(store.EventIgnored, "a group that has moved already")
+	case d.pol.decide == nil:
+		return u.ends(store.EventIgnored, "no rule")
 	}
-	ev.DealKey = cmp.Or(ev.DealKey, ev.ContentID)
-	dec, err := d.pol.decide(e, d.history(ev.ContactKey))
-	if ig, ok := errors.AsType[*ignored](err); ok {
-		return store.EventEnd{ID: ev.ID, State: store.EventIgnored, Reason: ig.reason}
+	if why := d.repeated(u); why != "" {
+		return u.ends(store.EventIgnored, why)
 	}
-	reason := ""
-	if err == nil {
-		reason, err = d.apply(ev, e, dec)
+	links := len(d.plan.Links)
+	reason, err := "", error(nil)
+	if before := d.handledContent(ev); ev.ContentRev != "" && len(before) > 0 {
+		reason, err = d.revise(u, before)
+	} else {
+		reason, err = d.fresh(u)
 	}
+	ig, isIgnored := asIgnored(err)
 	switch {
 	case len(d.ask) > 0:
-		return store.EventEnd{} // the plan will not be used
+		return nil // the plan will not be used
+	case isIgnored:
+		return u.ends(store.EventIgnored, ig.reason)
 	case err != nil && ev.Attempts+1 >= d.pol.attempts:
-		return store.EventEnd{ID: ev.ID, State: store.EventParked, Reason: "rule: " + scrub(err)}
-	case err != nil:
-		return store.EventEnd{ID: ev.ID, State: store.EventPending, Reason: "rule: " + scrub(err), Retry: d.pol.backoff(ev.Attempts + 1)}
+		return u.ends(store.EventParked, "rule: "+scrub(err))
+	case err != nil: // the other items of an album stay behind the first
+		return []store.EventEnd{{ID: ev.ID, State: store.EventPending, Reason: "rule: " + scrub(err), Retry: d.pol.backoff(ev.Attempts + 1)}}
 	case reason != "":
-		return store.EventEnd{ID: ev.ID, State: store.EventIgnored, Reason: reason}
+		return u.ends(store.EventIgnored, reason)
 	}
 	if ev.ContactKey != "" && e.HasPerson {
 		d.plan.Contacts = append(d.plan.Contacts, store.Contact{Key: ev.ContactKey, Tenant: ev.Tenant, Source: ev.Source, UserID: e.Person.ID})
 	}
-	return store.EventEnd{ID: ev.ID, State: store.EventPlanned}
+	d.remember(u, d.plan.Links[links:])
+	return u.ends(store.EventPlanned, "")
 }
 
-func (d *draft) history(contact string) History {
+// remember keeps what a unit did for the events after it, and ties every one of its events to its operations.
+func (d *draft) remember(u unit, made []store.Link) {
+	var ops []string
+	for _, l := range made {
+		ops = append(ops, l.OperationID)
+	}
+	for _, ev := range u.events {
+		if ev.ID != u.what.ID {
+			for _, id := range ops {
+				d.link(ev, id)
+			}
+		}
+		ev.State = store.EventPlanned
+		d.handled = append(d.handled, store.Handled{EventRow: ev, Operations: ops})
+	}
+}
+
+// fresh asks the rule about something new.
+func (d *draft) fresh(u unit) (reason string, err error) {
+	ev := u.what
+	if d.pol.shadow && !d.known(shadowMark+ev.DealKey) {
+		return "", nil
+	}
+	if deal := d.albumsDeal(u); deal != nil {
+		f, reason, err := d.note(ev, deal, u.enquiry.Summary(), 0)
+		if f = d.withFiles(ev, u.enquiry, deal, f); f != nil {
+			f()
+		}
+		return reason, err
+	}
+	dec, err := d.pol.decide(u.enquiry, d.history(ev.ContactKey, time.Time{}))
+	if err != nil {
+		return "", err
+	}
+	return d.apply(ev, u.enquiry, dec)
+}
+
+// known reports whether the view was read with a deal key; if not, it will be.
+func (d *draft) known(key string) bool {
+	for _, k := range d.asked {
+		if k == key {
+			return true
+		}
+	}
+	for _, k := range d.ask {
+		if k == key {
+			return false
+		}
+	}
+	d.ask = append(d.ask, key)
+	return false
+}
+
+// history is what a rule sees of the contact's deals; of those opened before a time, if that is not zero.
+func (d *draft) history(contact string, before time.Time) History {
 	h := History{Now: d.view.Now}
 	for _, x := range d.deals {
-		if contact == "" || x.ContactKey != contact {
+		if contact == "" || x.ContactKey != contact || (!before.IsZero() && !x.OpenedAt.Before(before)) {
 			continue
 		}
-		h.Deals = append(h.Deals, DealView{ID: x.ID, Key: x.Key, Open: x.State == store.DealOpen, Create: d.createState(x),
-			CRMID: x.CRMID, OpenedAt: x.OpenedAt, LastActivity: x.LastActivity})
+		h.Deals = append(h.Deals, DealView{ID: x.ID, Key: strings.TrimPrefix(strings.TrimPrefix(x.Key, shadowMark), hostKey), Open: x.State == store.DealOpen,
+			Create: d.createState(x), CRMID: x.CRMID, OpenedAt: x.OpenedAt, LastActivity: x.LastActivity,
+			Stage: x.Stage, StageAt: x.StageAt})
 	}
 	return h
 }
@@ -154,201 +275,13 @@ func (d *draft) createState(x *store.Deal) store.State {
 	return store.Canceled
 }
 
-// apply checks all effects before it adds the first, so that an event is planned whole or not at all. A non-empty reason
-// means that there was nothing to do. The host's values are marshaled here: a panic of theirs is the rule's error.
-func (d *draft) apply(ev store.EventRow, e Enquiry, dec Decision) (reason string, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("its decision can't be read: panic of %T", r)
-		}
-	}()
-	if len(dec.Effects) == 0 {
-		if dec.Reason == "" {
-			return "the rule wants nothing", nil
-		}
-		return dec.Reason, nil
-	}
-	var do []func()
-	opens := map[string]bool{}
-	for i, eff := range dec.Effects {
-		if x, ok := eff.(Open); ok {
-			if opens[x.Key] {
-				return "", fmt.Errorf("it opens two deals under one key: give each Open a Key of its own")
-			}
-			opens[x.Key] = true
-		}
-		f, why, err := d.effect(ev, e, eff, i)
-		if err != nil {
-			return "", err
-		}
-		if f != nil {
-			do = append(do, f)
-		} else {
-			reason = why
-		}
-	}
-	for _, f := range do {
-		f()
-	}
-	if len(do) > 0 {
-		return "", nil
-	}
-	return reason, nil
-}
-
-// effect returns what to do for one effect, or why nothing is to be done.
-func (d *draft) effect(ev store.EventRow, e Enquiry, eff Effect, i int) (do func(), reason string, err error) {
-	switch x := eff.(type) {
-	case Open:
-		return d.open(ev, e, x, i)
-	case Note:
-		deal, err := d.target(ev, x.DealID)
-		if err != nil {
-			return nil, "", err
-		}
-		return d.note(ev, deal, x.Text, i)
-	case Update:
-		deal, err := d.target(ev, x.DealID)
-		if err != nil {
-			return nil, "", err
-		}
-		fields, err := json.Marshal(x.Lead)
-		if err != nil {
-			return nil, "", fmt.Errorf("update of deal %s: %w", deal.ID, err)
-		}
-		return func() { d.add(ev, deal, crm.KindUpdate, fields, contentOp(crm.KindUpdate, deal, ev, i)) }, "", nil
-	}
-	return nil, "", fmt.Errorf("unknown effect %T", eff)
-}
-
-// target finds the deal that an effect names; only the contact's own, and only one that may be continued.
-func (d *draft) target(ev store.EventRow, dealID string) (*store.Deal, error) {
+func (d *draft) deal(id string) *store.Deal {
 	for _, x := range d.deals {
-		if x.ID != dealID || x.ContactKey != ev.ContactKey {
-			continue
-		}
-		if st := d.createState(x); x.State != store.DealOpen || st == store.Failed || st == store.Canceled {
-			return nil, fmt.Errorf("deal %s can't be continued: %s, create %s", dealID, x.State, st)
-		}
-		return x, nil
-	}
-	return nil, fmt.Errorf("deal %s is none of this contact's history", dealID)
-}
-
-// open opens a deal, or finds what to do with the one that this content or key has opened before.
-func (d *draft) open(ev store.EventRow, e Enquiry, x Open, i int) (do func(), reason string, err error) {
-	fields, err := json.Marshal(x.Lead)
-	if err != nil {
-		return nil, "", fmt.Errorf("lead: %w", err)
-	}
-	key, host := ev.DealKey, false
-	if x.Key != "" {
-		key, host = hostKey+x.Key, true
-		switch {
-		case !utf8.ValidString(key) || strings.ContainsRune(key, 0) || len(key) > maxHostKey:
-			return nil, "", fmt.Errorf("Open.Key must be valid UTF-8 without NUL, of at most %d bytes", maxHostKey)
-		case !slices.Contains(d.asked, key) && len(d.asked) >= maxAsked:
-			return nil, "", errors.New("Open.Key is another one at every try: it must be made of the event alone")
-		case !slices.Contains(d.asked, key):
-			if !slices.Contains(d.ask, key) {
-				d.ask = append(d.ask, key)
-			}
-			return nil, "", nil
+		if x.ID == id {
+			return x
 		}
 	}
-	var last *store.Deal
-	for _, y := range d.deals {
-		if y.Key == key && (last == nil || y.Generation > last.Generation) {
-			last = y
-		}
-	}
-	if last == nil || (host && last.State == store.DealClosed) {
-		gen := 1
-		if last != nil {
-			gen = last.Generation + 1
-		}
-		return func() { d.newDeal(ev, key, host, gen, fields) }, "", nil
-	}
-	if last.ContactKey != ev.ContactKey {
-		return nil, "", fmt.Errorf("the deal key belongs to another person's deal %s: put the person into Open.Key", last.ID)
-	}
-	own := ev.DealKey == ev.ContentID // else an item of an album
-	create := d.ops[last.CreateOp]
-	switch st := d.createState(last); {
-	case last.State != store.DealOpen:
-		return nil, "its deal is closed", nil
-	case st == store.Canceled:
-		return nil, "its deal was canceled", nil
-	case st == store.Failed && (own || host):
-		return func() { d.edit(ev, create, fields) }, "", nil
-	case own && !host && ev.ContentRev == "":
-		return nil, "the same content has opened a deal already", nil
-	case !d.pol.supports(crm.KindNote):
-		return nil, "its deal is open, and the adapter has no notes", nil
-	}
-	return d.note(ev, last, e.Summary(), i)
-}
-
-func (d *draft) newDeal(ev store.EventRow, key string, host bool, gen int, fields []byte) {
-	id := dealID(ev.OrderingKey, key, gen)
-	deal := &store.Deal{ID: id, Tenant: ev.Tenant, OrderingKey: ev.OrderingKey, ContactKey: ev.ContactKey, Key: key, HostKey: host,
-		Generation: gen, State: store.DealOpen, CreateOp: ids.UUID(string(crm.KindCreate), id), OpenedAt: d.view.Now, LastActivity: d.view.Now}
-	d.plan.Deals = append(d.plan.Deals, *deal)
-	d.deals = append(d.deals, deal)
-	d.isNew[id] = true
-	op := d.add(ev, deal, crm.KindCreate, fields, deal.CreateOp)
-	d.ops[op.ID] = &op
-	// What waits for a create that failed would wait for ever: it goes on in the new deal, as operations of their own.
-	for _, old := range d.deals {
-		if old.ContactKey != ev.ContactKey || ev.ContactKey == "" || d.createState(old) != store.Failed {
-			continue
-		}
-		for _, w := range d.waiting[old.ID] {
-			next := ids.UUID("moved", id, w.ID)
-			d.plan.Drops = append(d.plan.Drops, store.Ended{OperationID: w.ID, Version: w.Version, Reason: "moved to " + next})
-			d.add(ev, deal, crm.Kind(w.Kind), w.Fields, next)
-		}
-		delete(d.waiting, old.ID)
-	}
-}
-
-// edit replaces the fields of a create that is certainly not in the CRM; of several edits the last stands.
-func (d *draft) edit(ev store.EventRow, op *store.Operation, fields []byte) {
-	d.link(ev, op.ID)
-	for i := range d.plan.Edits {
-		if d.plan.Edits[i].OperationID == op.ID {
-			d.plan.Edits[i].Fields = fields
-			return
-		}
-	}
-	d.plan.Edits = append(d.plan.Edits, store.Edit{OperationID: op.ID, Version: op.Version, Fields: fields})
-}
-
-func (d *draft) note(ev store.EventRow, deal *store.Deal, text string, i int) (do func(), reason string, err error) {
-	id := contentOp(crm.KindNote, deal, ev, i)
-	fields, err := json.Marshal(crm.Note{Text: text, Ref: id[:8]})
-	if err != nil {
-		return nil, "", fmt.Errorf("note for deal %s: %w", deal.ID, err)
-	}
-	return func() { d.add(ev, deal, crm.KindNote, fields, id) }, "", nil
-}
-
-// add appends an operation of a deal, and what goes with it.
-func (d *draft) add(ev store.EventRow, deal *store.Deal, kind crm.Kind, fields []byte, id string) store.Operation {
-	op := store.Operation{ID: id, Tenant: ev.Tenant, Kind: string(kind), OrderingKey: ev.OrderingKey, ContactKey: ev.ContactKey,
-		DealID: deal.ID, State: store.Pending, Fields: fields}
-	if kind != crm.KindCreate {
-		op.DependsOn = deal.CreateOp
-		op.Blocked = d.createState(deal) != store.Done
-	}
-	d.plan.Operations = append(d.plan.Operations, op)
-	d.link(ev, id)
-	if !d.isNew[deal.ID] && !d.touched[deal.ID] {
-		d.touched[deal.ID] = true
-		d.plan.Touches = append(d.plan.Touches, store.Touch{DealID: deal.ID, Version: deal.Version})
-	}
-	deal.LastActivity = d.view.Now
-	return op
+	return nil
 }
 
 func (d *draft) link(ev store.EventRow, opID string) {
@@ -362,4 +295,18 @@ func dealID(orderingKey, dealKey string, generation int) string {
 
 func contentOp(kind crm.Kind, deal *store.Deal, ev store.EventRow, i int) string {
 	return ids.UUID(string(kind), deal.ID, ev.ContentID, ev.ContentRev, fmt.Sprint(i))
+}
+
+// readEnquiry reads the stored form, and fills in the identities of a source that has none: each event is then its own.
+func readEnquiry(ev *store.EventRow) (e Enquiry, err error) {
+	if err = json.Unmarshal(ev.Enquiry, &e); err != nil {
+		return e, err
+	}
+	if ev.ContentID == "" {
+		ev.ContentID = fmt.Sprintf("event/%d", ev.ID)
+	}
+	if ev.DealKey == "" {
+		ev.DealKey = ev.ContentID
+	}
+	return e, nil
 }

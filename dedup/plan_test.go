@@ -36,7 +36,8 @@ func titled(e Enquiry) (crm.Lead, error) {
 }
 
 func policyOf(r Rule) policy {
-	p := policy{supports: func(crm.Kind) bool { return true }, attempts: 3, backoff: func(n int) time.Duration { return time.Duration(n) * time.Second }}
+	p := policy{supports: func(k crm.Kind) bool { return k != crm.KindContact && k != crm.KindLink && k != crm.KindFile }, attempts: 3,
+		repeat: time.Minute, wait: time.Hour, backoff: func(n int) time.Duration { return time.Duration(n) * time.Second }}
 	if r != nil {
 		p.decide = r.Decide
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,21 +16,37 @@ import (
 
 // pollKeys asks the store for keys that no hint told of: events of other processes, of a past life, and rules to retry.
 func (p *Processor) pollKeys(ctx context.Context) {
+	limit := pollBatch
 	for {
-		keys, err := p.st.DueKeys(ctx, 200)
+		keys, err := p.st.DueKeys(ctx, limit)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			p.storeFailed("DueKeys", err)
 		}
+		limit = pollBatch
 		for _, k := range keys {
-			p.keys.add(k)
+			if !p.enqueue(k) && limit < maxKeys {
+				limit++ // strangers' keys must not stand before ours
+			}
 		}
 		if !pause(ctx, p.opt.Poll) {
 			return
 		}
 	}
+}
+
+// pollBatch is how many keys one poll brings.
+const pollBatch = 200
+
+// enqueue has a key planned, unless it is known to be a stranger's.
+func (p *Processor) enqueue(key string) bool {
+	if p.strangers.has(key) {
+		return false
+	}
+	p.keys.add(key)
+	return true
 }
 
 func (p *Processor) planLoop(ctx context.Context) {
@@ -55,8 +72,12 @@ func (p *Processor) planKey(ctx context.Context, key string) (again bool, err er
 		if err := p.onlyCorrupt("ReadKey", err); err != nil {
 			return false, err
 		}
+		l, rest := p.laneOf(&view)
+		if l == nil {
+			return false, nil
+		}
 		start := time.Now()
-		pl, failed, ask := plan(view, p.policy, asked...)
+		pl, failed, ask := plan(view, l.policy, asked...)
 		if len(ask) > 0 { // the rule opens a deal under a key of its own
 			asked = append(asked, ask...)
 			continue
@@ -64,7 +85,7 @@ func (p *Processor) planKey(ctx context.Context, key string) (again bool, err er
 		if len(pl.Events) == 0 {
 			return false, nil
 		}
-		begun, err := p.commitPlan(pl)
+		begun, err := p.commitPlan(l, pl)
 		if errors.Is(err, store.ErrConflict) {
 			lost++
 			continue
@@ -72,20 +93,52 @@ func (p *Processor) planKey(ctx context.Context, key string) (again bool, err er
 		if err != nil {
 			return false, err
 		}
-		p.planned(pl, failed, begun, time.Since(start))
-		return len(view.Events) >= store.ViewEvents, nil
+		p.planned(l, pl, failed, begun, time.Since(start))
+		return p.movedOn(pl) || rest || len(view.Events) >= store.ViewEvents, nil
 	}
 	return false, nil // the poll brings the key back
 }
 
+// movedOn tells the ordering keys to which a plan has sent events, and reports whether its own has more to do at once.
+func (p *Processor) movedOn(pl store.Plan) (again bool) {
+	for _, e := range pl.Events {
+		if e.MoveTo != "" && e.Retry == 0 {
+			p.keys.add(e.MoveTo)
+		}
+	}
+	if pl.Merge == nil {
+		return false
+	}
+	p.keys.add(pl.Merge.To)
+	return pl.Merge.To == pl.Key
+}
+
+// laneOf returns the lane of a key's tenant, nil if nothing is to be done here. A source that puts several tenants under one
+// key has them decided one after the other: rest tells that the view was cut.
+func (p *Processor) laneOf(view *store.KeyView) (l *lane, rest bool) {
+	if len(view.Events) == 0 {
+		return nil, false
+	}
+	tenant := view.Events[0].Tenant
+	if l = p.lanes.of(tenant); l == nil {
+		p.strange(tenant, view.Key)
+		return nil, false
+	}
+	other := func(e store.EventRow) bool { return e.Tenant != tenant }
+	if i := slices.IndexFunc(view.Events, other); i > 0 && p.lanes.several() {
+		view.Events, rest = view.Events[:i], true
+	}
+	return l, rest
+}
+
 // commitPlan commits a plan and begins its first operations where workers are free: one commit less on the way.
-func (p *Processor) commitPlan(pl store.Plan) ([]store.Operation, error) {
+func (p *Processor) commitPlan(l *lane, pl store.Plan) ([]store.Operation, error) {
 	free := 0
-	if len(pl.Operations) > 0 && !p.health.isPaused() {
-		free = p.reserve(len(pl.Operations))
+	if len(pl.Operations) > 0 && !l.health.isPaused() {
+		free = p.slots.take(l, len(pl.Operations))
 	}
 	if free > 0 {
-		c := p.terms.claim
+		c := l.terms.claim
 		c.Limit = free
 		pl.Claim = &c
 	}
@@ -94,14 +147,14 @@ func (p *Processor) commitPlan(pl store.Plan) ([]store.Operation, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.opt.CallTimeout)
 	defer cancel()
 	begun, err := p.st.CommitPlan(ctx, pl)
-	p.release(free - len(begun))
+	p.slots.give(l, free-len(begun))
 	for _, op := range begun {
-		p.start(op, claimedAt, false)
+		p.start(l, op, claimedAt, false)
 	}
 	return begun, err
 }
 
-func (p *Processor) planned(pl store.Plan, failed []store.EventEnd, begun []store.Operation, took time.Duration) {
+func (p *Processor) planned(l *lane, pl store.Plan, failed []store.EventEnd, begun []store.Operation, took time.Duration) {
 	if f := p.opt.Observer.Planned; f != nil {
 		guard(p.opt.Logger, func() { f(len(pl.Events), len(pl.Operations), took) })
 	}
@@ -116,13 +169,13 @@ func (p *Processor) planned(pl store.Plan, failed []store.EventEnd, begun []stor
 		}
 	}
 	if len(pl.Operations) > len(begun) {
-		p.poke()
+		p.poke(l)
 	}
 }
 
 // decide runs the rule so that a panic or a hang is an error like any other. A hanging rule keeps its goroutine; the event
 // is parked after the attempts, so there are few of them.
-func (p *Processor) decide(e Enquiry, h History) (Decision, error) {
+func (p *Processor) decide(rule Rule, e Enquiry, h History) (Decision, error) {
 	type answer struct {
 		d   Decision
 		err error
@@ -134,7 +187,7 @@ func (p *Processor) decide(e Enquiry, h History) (Decision, error) {
 				c <- answer{err: fmt.Errorf("panicked: %T", r)}
 			}
 		}()
-		d, err := p.rule.Decide(e, h)
+		d, err := rule.Decide(e, h)
 		c <- answer{d, readable(err)}
 	}()
 	t := time.NewTimer(p.opt.RuleTimeout)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/leadonce/leadonce/crm"
-	"github.com/leadonce/leadonce/internal/backoff"
 	"github.com/leadonce/leadonce/store"
 )
 
@@ -26,18 +25,15 @@ var kinds = []crm.Kind{crm.KindCreate, crm.KindUpdate, crm.KindNote, crm.KindSta
 type Processor struct {
 	*Desk
 
-	st      store.Store
-	adapter crm.Adapter
-	desc    crm.Description
-	rule    Rule
-	opt     Options
-	terms   terms
-	policy  policy
-	health  *health
-	hooks   *hooks
+	st        store.Store
+	opt       Options
+	lanes     lanes
+	strangers strangers
+	hooks     *hooks
 
-	slots    chan struct{} // one for each call that may be under way
+	slots    *slots        // one for each call that may be under way
 	wake     chan struct{} // work may be due, or a slot is free
+	looked   chan struct{} // a lane's look-ups have come to their end
 	keys     *keyQueue
 	called   calledSet
 	calls    inflight // workers
@@ -45,45 +41,59 @@ type Processor struct {
 	stopping atomic.Bool // no call is begun any more
 }
 
-// NewProcessor checks everything it is given and returns a Processor, which does nothing until Run. rule may be nil for a
+// NewProcessor checks everything it is given and returns a Processor, which does nothing until Run. It serves every tenant
+// with the one adapter and the one rule; NewTenants gives each its own. rule may be nil for a
 // host that only submits: every event in the store then ends ignored, also those of another process on the same database, so
-// that one's processors must have the same rule. It is an error if the adapter declares what can't be meant, the rule needs what the adapter does
-// not offer, or the options contradict each other; the text names the field and the bound.
+// that one's processors must have the same rule. It is an error if the adapter declares what can't be meant, the rule needs
+// what the adapter does not offer, or the options contradict each other; the text names the field and the bound.
 func NewProcessor(st store.Store, adapter crm.Adapter, rule Rule, o *Options) (*Processor, error) {
 	if st == nil || adapter == nil {
 		return nil, errors.New("dedup: NewProcessor needs a store and an adapter")
 	}
-	desc, err := crm.Describe(adapter)
-	if err != nil {
-		return nil, fmt.Errorf("dedup: adapter: %w", err)
+	p := newProcessor(st, o, false)
+	l, err := p.newLane(nil, adapter, rule)
+	if err := errors.Join(p.opt.validate(), err); err != nil {
+		return nil, err
 	}
+	p.lanes.all = []*lane{l}
+	if err := p.validateTrust(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// NewTenants returns a Processor for several tenants, each with a CRM and a rule of its own. They share the workers
+// (Options.Workers in all) and take turns: one tenant's backlog, or a CRM of theirs that hangs or is paused, holds up nobody
+// else; that takes two workers at least. Errors name the tenant.
+//
+// What belongs to a tenant that is not in the map is left as it is, for a process that serves it; the log names each such
+// tenant once, and Stats counts what waits. The rest is as with NewProcessor.
+func NewTenants(st store.Store, tenants map[string]Tenant, o *Options) (*Processor, error) {
+	if st == nil || len(tenants) == 0 {
+		return nil, errors.New("dedup: NewTenants needs a store and at least one tenant")
+	}
+	p := newProcessor(st, o, true)
+	if err := errors.Join(p.opt.validate(), p.addTenants(tenants)); err != nil {
+		return nil, err
+	}
+	if err := p.validateTrust(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func newProcessor(st store.Store, o *Options, several bool) *Processor {
 	opt := o.withDefaults()
 	// The owner is never the same twice, whatever name the host gives: a lease is known to be this Processor's own by it.
 	opt.Owner = strings.TrimPrefix(opt.Owner+"/"+rand.Text(), "/")
-	_, finds := adapter.(crm.Finder)
-	if err := errors.Join(opt.validate(desc, finds), validateRule(rule, adapter)); err != nil {
-		return nil, err
-	}
-	p := &Processor{Desk: NewDesk(st), st: st, adapter: adapter, desc: desc, rule: rule, opt: opt,
-		slots: make(chan struct{}, opt.Workers), wake: make(chan struct{}, 1), keys: newKeyQueue()}
-	claim := store.Claim{Owner: opt.Owner, Lease: opt.Lease, Quiet: opt.QuietPeriod, Adapter: desc.Identity, Terms: map[string]store.Terms{}}
-	for _, k := range kinds {
-		g := desc.Guarantee(k)
-		claim.Terms[string(k)] = store.Terms{Guarantee: string(g.Kind), Window: g.Window}
-	}
-	p.terms = terms{claim: claim, lo: opt.BackoffMin, hi: opt.BackoffMax}
-	p.policy = policy{supports: func(k crm.Kind) bool { return crm.Supports(adapter, k) }, attempts: opt.RuleAttempts, backoff: p.terms.backoff}
-	if rule != nil {
-		p.policy.decide = p.decide
-	}
-	p.health = &health{now: time.Now, changed: p.pausedChanged,
-		wait: func(n int) time.Duration { return backoff.Delay(n, opt.BackoffMin, opt.BackoffMax) }}
+	p := &Processor{Desk: NewDesk(st), st: st, opt: opt, slots: newSlots(opt.Workers, several), wake: make(chan struct{}, 1),
+		keys: newKeyQueue(), looked: make(chan struct{}, 1)}
 	p.hooks = &hooks{log: opt.Logger, timeout: opt.HookTimeout, room: make(chan struct{}, hookRoom), lost: func(h string) {
 		if f := opt.Observer.HookLost; f != nil {
 			guard(opt.Logger, func() { f(h) })
 		}
 	}}
-	return p, nil
+	return p
 }
 
 func validateRule(rule Rule, adapter crm.Adapter) error {
@@ -117,16 +127,16 @@ func (p *Processor) Run(ctx context.Context) error {
 	p.keys.reopen()
 	cancel := p.st.Subscribe(func(h store.Hint) {
 		if h.OrderingKey != "" {
-			p.keys.add(h.OrderingKey)
+			p.enqueue(h.OrderingKey)
 		} else {
-			p.poke()
+			p.poke(nil)
 		}
 	})
 	defer cancel()
 
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){p.pollKeys, p.planLoop, p.planLoop, p.planLoop, p.planLoop,
-		p.planLoop, p.planLoop, p.planLoop, p.planLoop, p.sendLoop, p.sweepLoop, p.lookupLoop} {
+		p.planLoop, p.planLoop, p.planLoop, p.planLoop, p.sendLoop, p.sweepLoop, p.lookupLoop, p.meetStrangers} {
 		loops.Go(func() { loop(ctx) })
 	}
 	<-ctx.Done()
@@ -147,32 +157,37 @@ func (p *Processor) Run(ctx context.Context) error {
 	}
 }
 
-// poke makes the sender look for due operations.
-func (p *Processor) poke() {
+// poke makes the sender look for due operations of a lane, or of every one if l is nil.
+func (p *Processor) poke(l *lane) {
+	p.lanes.mark(l)
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Paused reports whether the adapter is paused: enquiries are stored and wait, and one probe at a time goes out.
-func (p *Processor) Paused() bool { return p.health.isPaused() }
+// Paused reports whether a tenant's adapter is paused: enquiries are stored and wait, and one probe at a time goes out. With
+// NewProcessor there is one adapter, whatever the tenant.
+func (p *Processor) Paused(tenant string) bool {
+	l := p.lanes.of(tenant)
+	return l != nil && l.health.isPaused()
+}
 
 // Stats counts what is unfinished, with the age of the oldest, and what finished in the last 24 hours.
 func (p *Processor) Stats(ctx context.Context) (store.Stats, error) { return p.st.Stats(ctx) }
 
-func (p *Processor) pausedChanged(paused bool, reason string, next time.Duration) {
+func (p *Processor) pausedChanged(l *lane, paused bool, reason string, next time.Duration) {
 	if !paused {
-		p.opt.Logger.Info("leadonce: the adapter answers again", "adapter", p.desc.Identity)
+		p.opt.Logger.Info("leadonce: the adapter answers again", "adapter", l.desc.Identity, "tenant", l.name())
 		if f := p.opt.Observer.Resumed; f != nil {
-			guard(p.opt.Logger, f)
+			guard(p.opt.Logger, func() { f(l.name()) })
 		}
-		p.poke()
+		p.poke(l)
 		return
 	}
-	p.opt.Logger.Warn("leadonce: the adapter is paused", "adapter", p.desc.Identity, "why", reason, "probe_in", next)
+	p.opt.Logger.Warn("leadonce: the adapter is paused", "adapter", l.desc.Identity, "tenant", l.name(), "why", reason, "probe_in", next)
 	if f := p.opt.Observer.Paused; f != nil {
-		guard(p.opt.Logger, func() { f(reason, next) })
+		guard(p.opt.Logger, func() { f(l.name(), reason, next) })
 	}
 }
 
@@ -190,6 +205,7 @@ func (p *Processor) moved(op store.Operation, on store.Trigger, took time.Durati
 	}
 	now := time.Now()
 	switch {
+	case strings.HasPrefix(op.Kind, shadowMark), crm.Kind(op.Kind) == crm.KindRead && op.State == store.Done:
 	case op.ConflictID != "" && on == store.Confirmed:
 		p.opt.Logger.Error("leadonce: two ids were confirmed for one operation", "operation", op.ID)
 		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, now))

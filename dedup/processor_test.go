@@ -408,7 +408,7 @@ func TestCRMHangs(t *testing.T) {
 	virtual(t, none, func(b *bed) {
 		var probes atomic.Int64
 		p := b.processorOn(b.st, b.sim.Minimal(), dedup.OnePerMessage(lead), func(o *dedup.Options) {
-			o.Observer.Paused = func(string, time.Duration) { probes.Add(1) }
+			o.Observer.Paused = func(string, string, time.Duration) { probes.Add(1) }
 		})
 		b.sim.Always(loseCreate(crmtest.Hang))
 		stop := b.run(p)
@@ -424,8 +424,8 @@ func TestCRMHangs(t *testing.T) {
 		b.sim.Heal()
 		time.Sleep(20 * time.Minute)
 		stop()
-		if p.Paused() || len(b.ops(store.Pending)) != 0 {
-			t.Fatalf("it did not recover: paused %v, %d pending", p.Paused(), len(b.ops(store.Pending)))
+		if p.Paused("") || len(b.ops(store.Pending)) != 0 {
+			t.Fatalf("it did not recover: paused %v, %d pending", p.Paused(""), len(b.ops(store.Pending)))
 		}
 	})
 }
@@ -440,8 +440,8 @@ func TestAdapterPause(t *testing.T) {
 				b.accept(event(i+1, i+1, "please call me"))
 			}
 			time.Sleep(time.Minute)
-			if !p.Paused() || len(b.ops(store.Pending)) != 20 {
-				t.Fatalf("paused %v: %s", p.Paused(), show(b.ops()))
+			if !p.Paused("") || len(b.ops(store.Pending)) != 20 {
+				t.Fatalf("paused %v: %s", p.Paused(""), show(b.ops()))
 			}
 			b.sim.Heal()
 			time.Sleep(15 * time.Minute)

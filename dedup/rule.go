@@ -1,7 +1,6 @@
 package dedup
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -17,6 +16,10 @@ import (
 type Rule interface {
 	// Decide returns the effects of e, given the contact's deals, or an error: Ignore for an event that needs nothing; any
 	// other is tried again with back-off, and after Options.RuleAttempts the event is parked.
+	//
+	// An album comes as one enquiry. An edit of what was taken before comes only while that is not sent, with the history as
+	// it was then: its Open replaces the lead's fields. Repeats, late items of an album, later edits and a CRM's hooks are
+	// not asked about.
 	Decide(e Enquiry, h History) (Decision, error)
 	// Kinds lists the kinds of operations that Decide may ask for. NewProcessor refuses a rule whose kinds the adapter
 	// does not offer.
@@ -38,6 +41,8 @@ type DealView struct {
 	CRMID        string      // once created
 	OpenedAt     time.Time
 	LastActivity time.Time
+	Stage        string // the last that the CRM told of; empty if it told of none
+	StageAt      time.Time
 }
 
 // Continuable reports whether more may be added to the deal: it is open, and its create neither failed nor was canceled.
@@ -51,7 +56,8 @@ type Decision struct {
 	Reason  string // kept with an event that has no effects
 }
 
-// Effect is one of Open, Note and Update.
+// Effect is one of Open, Note, Update, SetStage and Close. Each becomes an operation of its own: one that fails, or is in
+// doubt, holds only what depends on it, which is what belongs to the lead that a failed Open would have made.
 type Effect interface{ effect() }
 
 // Open opens a deal.
@@ -68,15 +74,50 @@ type Note struct {
 	Text   string
 }
 
-// Update changes fields of the lead of a deal of the history.
+// Update changes fields of the lead of a deal of the history. Where the adapter has no updates it becomes a note.
 type Update struct {
 	DealID string
 	Lead   crm.Lead
+	Note   string // what that note says; empty: the phone, e-mail and text of Lead
 }
 
-func (Open) effect()   {}
-func (Note) effect()   {}
-func (Update) effect() {}
+// SetStage moves the lead of a deal of the history to another stage, if it stands in one of From: what a manager has decided
+// meanwhile is not undone. Both are required.
+type SetStage struct {
+	DealID string
+	To     string
+	From   []string
+}
+
+// Close ends a deal of the history for us: nothing more is added to it. The CRM is told nothing; should it tell later that the
+// lead is open, the deal is open again.
+type Close struct {
+	DealID string
+}
+
+func (Open) effect()     {}
+func (Note) effect()     {}
+func (Update) effect()   {}
+func (SetStage) effect() {}
+func (Close) effect()    {}
+
+func (x Note) dealID() string     { return x.DealID }
+func (x Update) dealID() string   { return x.DealID }
+func (x SetStage) dealID() string { return x.DealID }
+func (x Close) dealID() string    { return x.DealID }
+
+func (x Update) note() string {
+	if x.Note != "" {
+		return x.Note
+	}
+	var b []string
+	for _, s := range []string{x.Lead.Phone, x.Lead.Email, x.Lead.Text} {
+		if s != "" {
+			b = append(b, s)
+		}
+	}
+	return strings.Join(b, "\n")
+}
 
 type ignored struct{ reason string }
 
@@ -84,63 +125,6 @@ func (e *ignored) Error() string { return "ignored: " + e.reason }
 
 // Ignore is what a rule returns for an event that needs nothing. The reason is kept, and counted.
 func Ignore(reason string) error { return &ignored{reason} }
-
-// LeadFunc makes the lead of an enquiry, or returns Ignore.
-type LeadFunc func(e Enquiry) (crm.Lead, error)
-
-// ContinueWithin opens a deal for a person's first message and adds what the same person sends within d of the deal's last
-// activity to it, as notes. It is refused with an adapter that has no notes.
-//
-// leadOf is asked for every event that asks something (Enquiry.Asks), so that what it ignores is no note either.
-func ContinueWithin(d time.Duration, leadOf LeadFunc) Rule {
-	return &leadRule{leadOf: leadOf, within: d, kinds: []crm.Kind{crm.KindCreate, crm.KindNote}, bad: d <= 0}
-}
-
-// OnePerMessage opens a deal for every message. The further items of an album become notes of its first where the adapter
-// has notes.
-func OnePerMessage(leadOf LeadFunc) Rule {
-	return &leadRule{leadOf: leadOf, kinds: []crm.Kind{crm.KindCreate}}
-}
-
-type leadRule struct {
-	leadOf LeadFunc
-	within time.Duration // 0: never continue
-	kinds  []crm.Kind
-	bad    bool
-}
-
-// Kinds lists lead.create, and note.add where the rule continues deals.
-func (r *leadRule) Kinds() []crm.Kind { return r.kinds }
-
-func (r *leadRule) validate() error {
-	switch {
-	case r.leadOf == nil:
-		return errors.New("dedup: the rule's LeadFunc is nil: it has to make a crm.Lead of an Enquiry")
-	case r.bad:
-		return errors.New("dedup: ContinueWithin needs a positive duration")
-	}
-	return nil
-}
-
-// Decide continues the most recent deal that may be continued, else opens one.
-func (r *leadRule) Decide(e Enquiry, h History) (Decision, error) {
-	if !e.HasPerson {
-		return Decision{}, Ignore("no person")
-	}
-	if !e.Asks {
-		return Decision{}, Ignore("not an enquiry: " + strings.TrimSpace(e.Kind+" "+e.Service))
-	}
-	lead, err := r.leadOf(e)
-	if err != nil {
-		return Decision{}, err
-	}
-	for i := len(h.Deals) - 1; i >= 0 && r.within > 0; i-- {
-		if d := h.Deals[i]; d.Continuable() && h.Now.Sub(d.LastActivity) <= r.within {
-			return Decision{Effects: []Effect{Note{DealID: d.ID, Text: e.Summary()}}}, nil
-		}
-	}
-	return Decision{Effects: []Effect{Open{Lead: lead}}}, nil
-}
 
 // Summary puts an enquiry into words: the text, a phone, what is attached or where it is, and for one without any of these
 // what it was. It is what a note says, and a fit Text for a lead that must not be empty.

@@ -6,40 +6,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/leadonce/leadonce/crm"
+	"github.com/leadonce/leadonce/internal/backoff"
 	"github.com/leadonce/leadonce/store"
 )
 
 // sender.go: claims operations for free workers, calls the adapter once for each, and reports what is known afterwards. The
 // claim is committed before the call, so a crash at any later point looks like a lost reply.
 
-// reserve takes up to n free worker slots without waiting.
-func (p *Processor) reserve(n int) (got int) {
-	for got < n {
-		select {
-		case p.slots <- struct{}{}:
-			got++
-		default:
-			return got
-		}
-	}
-	return got
-}
-
-func (p *Processor) release(n int) {
-	for range n {
-		<-p.slots
-	}
-}
-
 // sendLoop claims whenever a hint, a freed worker or the poll says that there may be something to do.
 func (p *Processor) sendLoop(ctx context.Context) {
 	tick := time.NewTicker(p.opt.Poll)
 	defer tick.Stop()
+	p.lanes.mark(nil)
 	for ctx.Err() == nil {
 		if p.claim(ctx) {
 			continue // there may be more
@@ -47,61 +31,82 @@ func (p *Processor) sendLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
+			p.lanes.mark(nil)
 		case <-p.wake:
 		}
 	}
 }
 
-// claim begins as many due operations as there are free workers; more tells that all of these got one.
+// claim begins as many due operations as there are free workers, the lanes in turn and each its share; more tells that there
+// may be more to begin.
 func (p *Processor) claim(ctx context.Context) (more bool) {
-	free := p.reserve(p.opt.Workers)
+	due := p.lanes.turn()
+	first := true
+	for i, l := range due {
+		got, again := p.claimFor(ctx, l, p.slots.share(len(due)-i))
+		if got > 0 && first {
+			p.lanes.served(l)
+			first = false
+		}
+		more = more || again
+	}
+	return more
+}
+
+// claimFor begins up to n operations of a lane; again tells that there may be more of it.
+func (p *Processor) claimFor(ctx context.Context, l *lane, n int) (got int, again bool) {
+	free := p.slots.take(l, n)
 	if free == 0 {
-		return false
+		return 0, false
 	}
-	n, probe := p.health.allow(free)
-	p.release(free - n)
+	n, probe := l.health.allow(free)
+	p.slots.give(l, free-n)
 	if n == 0 {
-		return false
+		return 0, false
 	}
-	if c, ok := p.adapter.(crm.Checker); ok && probe && p.health.toCheck() {
-		p.release(n)
-		p.goCheck(c)
-		return false
+	if c, ok := l.adapter.(crm.Checker); ok && probe && l.health.toCheck() {
+		p.slots.give(l, n)
+		p.goCheck(l, c)
+		return 0, false
 	}
-	c := p.terms.claim
+	c := l.terms.claim
 	c.Limit = n
 	claimedAt := time.Now()
+	l.due.Store(false) // before the question: what becomes due meanwhile is a new one
 	ops, err := p.st.Claim(ctx, c)
-	p.release(n - len(ops))
+	p.slots.give(l, n-len(ops))
 	if probe && len(ops) == 0 {
-		p.health.unused()
+		l.health.unused()
 	}
 	for _, op := range ops {
-		p.start(op, claimedAt, probe)
+		p.start(l, op, claimedAt, probe)
 	}
 	if err := p.onlyCorrupt("Claim", err); err != nil && ctx.Err() == nil {
 		p.storeFailed("Claim", err)
-		return false
+		return len(ops), false
 	}
-	return len(ops) == n && !probe
+	if again = len(ops) == n && !probe; again {
+		l.due.Store(true)
+	}
+	return len(ops), again
 }
 
 // goCheck probes a paused adapter with its read-only call. Where that answers, one operation goes next: a CRM may answer
 // questions and swallow writes.
-func (p *Processor) goCheck(c crm.Checker) {
+func (p *Processor) goCheck(l *lane, c crm.Checker) {
 	p.calls.run(func() {
 		_, r := attempt(p.opt.CallTimeout, p.opt.grace(), func(ctx context.Context) (struct{}, error) { return struct{}{}, c.Check(ctx) }, nil)
 		if r.err == nil && !r.abandoned {
-			p.health.checkedFine()
-			p.poke()
+			l.health.checkedFine()
+			p.poke(l)
 			return
 		}
-		p.health.settle(true, false, crm.OutcomeNotApplied)
+		l.health.settle(true, false, crm.OutcomeNotApplied)
 	})
 }
 
 // start gives a claimed operation to a worker, which owns one slot until it is through.
-func (p *Processor) start(op store.Operation, claimedAt time.Time, probe bool) {
+func (p *Processor) start(l *lane, op store.Operation, claimedAt time.Time, probe bool) {
 	if f := p.opt.Observer.Began; f != nil {
 		on := store.Begin
 		if op.Doubt {
@@ -110,35 +115,41 @@ func (p *Processor) start(op store.Operation, claimedAt time.Time, probe bool) {
 		guard(p.opt.Logger, func() { f(step(op, on, 0)) })
 	}
 	p.calls.run(func() {
-		defer p.poke()
-		defer p.release(1)
+		defer p.poke(l)
+		defer p.slots.give(l, 1)
 		defer func() {
 			if r := recover(); r != nil { // ours, not the adapter's: its lease will end as a lost reply
 				p.opt.Logger.Error("leadonce: a worker panicked", "operation", op.ID, "type", fmt.Sprintf("%T", r))
 			}
 		}()
-		p.work(op, claimedAt, probe)
+		p.work(l, op, claimedAt, probe)
 	})
 }
 
 // work makes the call and reports. The pause is told first: it has to stand before the slot is free again.
-func (p *Processor) work(op store.Operation, claimedAt time.Time, probe bool) {
+func (p *Processor) work(l *lane, op store.Operation, claimedAt time.Time, probe bool) {
 	p.called.add(op.ID, op.Fence) // before the check: see calledSet
-	if why := p.reasonNotToSend(op, claimedAt, probe); why != "" {
+	why, again := p.reasonNotToSend(l, op, claimedAt, probe), time.Duration(0)
+	if why == "" {
+		why, again = p.notYet(op)
+	} else if !l.serves(op) {
+		again = p.opt.BackoffMax // or the two would be busy with each other
+	}
+	if why != "" {
 		if probe {
-			p.health.unused()
+			l.health.unused()
 		}
 		p.called.remove(op.ID, op.Fence)
-		p.advance(op, verdict(op, reply{unsent: why}, p.terms, time.Now()))
+		p.advance(op, verdict(op, reply{unsent: why, again: again}, l.terms, time.Now()))
 		return
 	}
-	send, supported, err := p.request(op)
+	send, supported, err := p.request(l, op)
 	if !supported {
 		if probe {
-			p.health.unused()
+			l.health.unused()
 		}
 		p.called.remove(op.ID, op.Fence)
-		p.drop(op)
+		p.drop(l, op)
 		return
 	}
 	r := reply{err: err}
@@ -147,11 +158,11 @@ func (p *Processor) work(op store.Operation, claimedAt time.Time, probe bool) {
 		id, r = attempt(p.opt.CallTimeout, p.opt.grace(), send, func(id string, err error) { p.late(op, id, err) })
 		r.id = id
 	}
-	rep := verdict(op, r, p.terms, time.Now())
-	if o, _ := crm.OutcomeOf(r.err); !r.startedAt.IsZero() {
-		p.health.settle(probe, rep.On == store.Confirmed || rep.On == store.Rejected, o)
+	rep := verdict(op, r, l.terms, time.Now())
+	if o, _ := crm.OutcomeOf(r.err); !r.startedAt.IsZero() && crm.Kind(op.Kind) != crm.KindFile { // that is the host's hook, not the CRM
+		l.health.settle(probe, rep.On == store.Confirmed || rep.On == store.Rejected, o)
 	} else if probe {
-		p.health.unused()
+		l.health.unused()
 	}
 	if _, settled := p.advance(op, rep); settled {
 		p.called.remove(op.ID, op.Fence)
@@ -159,25 +170,30 @@ func (p *Processor) work(op store.Operation, claimedAt time.Time, probe bool) {
 }
 
 // reasonNotToSend checks, right before the call, that it still may be made.
-func (p *Processor) reasonNotToSend(op store.Operation, claimedAt time.Time, probe bool) string {
+func (p *Processor) reasonNotToSend(l *lane, op store.Operation, claimedAt time.Time, probe bool) string {
 	// A suspended machine stops the monotonic clock and not the lease: the longer of the two readings counts.
 	now := time.Now()
 	held := max(now.Sub(claimedAt), now.Round(0).Sub(claimedAt.Round(0)))
 	switch {
 	case held+p.opt.CallTimeout+p.opt.grace() > p.opt.Lease:
 		return "the lease was nearly over before the call"
+	case !l.serves(op):
+		return "it is another tenant's: the store does not heed Claim.Tenant"
 	case p.stopping.Load():
 		return "stopping"
-	case !probe && p.health.isPaused():
+	case !probe && l.health.isPaused():
 		return "the adapter is paused"
 	}
 	return ""
 }
 
 // request returns the adapter's call for op. Fields that can't be read are refused for good: nothing was sent.
-func (p *Processor) request(op store.Operation) (send func(context.Context) (string, error), supported bool, err error) {
-	kind := crm.Kind(op.Kind)
-	if !crm.Supports(p.adapter, kind) {
+func (p *Processor) request(l *lane, op store.Operation) (send func(context.Context) (string, error), supported bool, err error) {
+	a, kind := l.adapter, crm.Kind(op.Kind)
+	if strings.HasPrefix(op.Kind, shadowMark) { // whoever meets it ends it: nothing of it is ever sent
+		return func(context.Context) (string, error) { return shadowMark + op.ID[:8], nil }, true, nil
+	}
+	if !l.policy.supports(kind) {
 		return nil, false, nil
 	}
 	o := crm.Op{ID: op.ID, Key: op.ID, Kind: kind, Tenant: op.Tenant}
@@ -188,54 +204,42 @@ func (p *Processor) request(op store.Operation) (send func(context.Context) (str
 	case crm.KindCreate:
 		var l crm.Lead
 		err = decode(op.Fields, &l)
-		send = func(ctx context.Context) (string, error) { return p.create(ctx, op, o, l) }
+		send = func(ctx context.Context) (string, error) { return p.create(ctx, a, op, o, l) }
 	case crm.KindUpdate:
 		var l crm.Lead
 		err = decode(op.Fields, &l)
 		send = func(ctx context.Context) (string, error) {
-			return "", p.adapter.(crm.Updater).UpdateLead(ctx, o, op.LeadID, l)
+			return "", a.(crm.Updater).UpdateLead(ctx, o, op.LeadID, l)
 		}
 	case crm.KindNote:
 		var n crm.Note
 		err = decode(op.Fields, &n)
-		send = func(ctx context.Context) (string, error) { return p.adapter.(crm.Noter).AddNote(ctx, o, op.LeadID, n) }
+		send = func(ctx context.Context) (string, error) { return a.(crm.Noter).AddNote(ctx, o, op.LeadID, n) }
 	case crm.KindStage:
 		var s crm.Stage
 		err = decode(op.Fields, &s)
+		send = func(ctx context.Context) (string, error) { return "", p.setStage(ctx, a, op, o, s) }
+	case crm.KindRead:
+		send = func(ctx context.Context) (string, error) { return "", p.readStage(ctx, a, op, o) }
+	case crm.KindLink:
 		send = func(ctx context.Context) (string, error) {
-			return "", p.adapter.(crm.Stager).SetStage(ctx, o, op.LeadID, s)
+			return "", a.(crm.Updater).UpdateLead(ctx, o, op.LeadID, crm.Lead{ContactID: op.ContactID})
+		}
+	case crm.KindFile:
+		var f crm.File
+		err = decode(op.Fields, &f)
+		send = func(ctx context.Context) (string, error) {
+			return "", p.opt.AddFile(ctx, FileJob{Op: o, LeadID: op.LeadID, File: f})
 		}
 	case crm.KindContact:
 		var c crm.Contact
 		err = decode(op.Fields, &c)
-		send = func(ctx context.Context) (string, error) { return p.adapter.(crm.Contacter).EnsureContact(ctx, o, c) }
+		send = func(ctx context.Context) (string, error) { return a.(crm.Contacter).EnsureContact(ctx, o, c) }
 	}
 	if err != nil {
 		return nil, true, crm.Rejected(errors.New("the stored fields can't be read"))
 	}
 	return send, true, nil
-}
-
-// create looks before it repeats an upsert, so that what a manager has edited meanwhile is not overwritten.
-func (p *Processor) create(ctx context.Context, op store.Operation, o crm.Op, l crm.Lead) (string, error) {
-	f, ok := p.adapter.(crm.Finder)
-	if !ok || !op.Doubt || op.Guarantee != string(crm.Upsert) {
-		return p.adapter.CreateLead(ctx, o, l)
-	}
-	found, err := f.FindLead(ctx, o)
-	switch {
-	case err != nil:
-		return "", crm.NotApplied(fmt.Errorf("look-up before a repeat: %w", err), 0)
-	case len(found) > 1:
-		return "", errAmbiguous
-	case len(found) == 1:
-		return found[0], nil
-	}
-	// The look-up took its time: what has run out meanwhile, by either clock, is not sent any more.
-	if end, ok := ctx.Deadline(); ctx.Err() != nil || (ok && time.Now().Round(0).After(end.Round(0))) {
-		return "", crm.NotApplied(errors.New("the look-up before a repeat took too long"), 0)
-	}
-	return p.adapter.CreateLead(ctx, o, l)
 }
 
 // attempt runs f with a deadline, and leaves it behind if it has not returned within grace of it. late, if not nil, gets what
@@ -316,13 +320,13 @@ func (p *Processor) advance(op store.Operation, rep store.Report) (_ store.Opera
 			return op, false
 		}
 		p.storeFailed("Advance", err)
-		time.Sleep(p.terms.backoff(min(n, 4)))
+		time.Sleep(backoff.Delay(min(n, 4), p.opt.BackoffMin, p.opt.BackoffMax))
 	}
 }
 
 // drop ends an operation that the adapter has no call for: counted, never failed.
-func (p *Processor) drop(op store.Operation) {
-	next, ok := p.advance(op, verdict(op, reply{unsent: unsupported}, p.terms, time.Now()))
+func (p *Processor) drop(l *lane, op store.Operation) {
+	next, ok := p.advance(op, verdict(op, reply{unsent: unsupported}, l.terms, time.Now()))
 	if ok && next.State == store.Pending {
 		p.advance(next, store.Report{ID: next.ID, On: store.Drop, Version: next.Version, Reason: unsupported})
 	}

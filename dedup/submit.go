@@ -36,11 +36,14 @@ func (p *Processor) Submit(ctx context.Context, key string, person Person, lead 
 
 // SubmitTenant is Submit for one of several tenants. Keys of different tenants are different.
 func (p *Processor) SubmitTenant(ctx context.Context, tenant, key string, person Person, lead crm.Lead) (store.Operation, error) {
+	if _, err := p.serving(tenant); err != nil {
+		return store.Operation{}, fmt.Errorf("dedup: submit: %w", err)
+	}
 	sub, err := submission(tenant, key, person, lead)
 	if err != nil {
 		return store.Operation{}, err
 	}
-	return submitted(p.st.Submit(ctx, sub))
+	return submitted(p.st.Submit(ctx, p.asDecided(sub)))
 }
 
 // SubmitTx is SubmitTenant inside a transaction of the host's own, on the store's database: the lead is stored if and only
@@ -50,11 +53,14 @@ func (p *Processor) SubmitTx(ctx context.Context, tx *sql.Tx, tenant, key string
 	if !ok {
 		return store.Operation{}, fmt.Errorf("dedup: submit: the store %T has no transactions for a host", p.st)
 	}
+	if _, err := p.serving(tenant); err != nil {
+		return store.Operation{}, fmt.Errorf("dedup: submit: %w", err)
+	}
 	sub, err := submission(tenant, key, person, lead)
 	if err != nil {
 		return store.Operation{}, err
 	}
-	return submitted(t.SubmitTx(ctx, tx, sub))
+	return submitted(t.SubmitTx(ctx, tx, p.asDecided(sub)))
 }
 
 func submission(tenant, key string, person Person, lead crm.Lead) (store.Submission, error) {

@@ -23,6 +23,7 @@ type reply struct {
 	err       error
 	abandoned bool          // the call had not returned when its time was up
 	unsent    string        // why the call was not made; empty if it was
+	again     time.Duration // with unsent: not before so long
 	startedAt time.Time     //
 	took      time.Duration //
 }
@@ -54,7 +55,7 @@ func verdict(op store.Operation, r reply, t terms, now time.Time) store.Report {
 		return rep
 	}
 	if r.unsent != "" {
-		rep.On, rep.Unsent, rep.Reason = store.NotApplied, true, r.unsent
+		rep.On, rep.Unsent, rep.Reason, rep.RetryAfter = store.NotApplied, true, r.unsent, r.again
 		return rep
 	}
 	if r.err == nil && (r.id != "" || crm.Kind(op.Kind) != crm.KindCreate) && !r.abandoned {

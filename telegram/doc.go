@@ -50,9 +50,10 @@
 //
 // The content identity of a message is its bot, chat and message_id (and business connection); of an edit the same, with
 // another revision; of a button press, a query or a guest message Telegram's id of it. Telegram may deliver one impatient
-// person's presses as several callback queries with ids of their own: each is a content of its own here. Where Telegram
-// gives no id the whole content, without the update_id, is its identity. An album is one deal key: bot, chat,
-// media_group_id.
+// person's presses as several callback queries with ids of their own: each is a content of its own here, and they share a
+// repeat key (bot, person, message, button). Where Telegram gives no id the whole content, without the update_id, is its
+// identity. An album is one deal key: bot, chat, media_group_id. A group that becomes a supergroup gets another id; each
+// of the two service messages names the ordering key of the other chat (Enquiry.MovedTo, MovedFrom).
 //
 // Neither a location nor a file ever becomes a URL: a file URL of Telegram contains the bot's token.
 package telegram

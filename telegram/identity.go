@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/leadonce/leadonce/dedup"
 	"github.com/leadonce/leadonce/internal/ids"
 )
 
@@ -76,6 +77,32 @@ func contentParts(k kind, o object) []string {
 		return append(parts, "ephemeral", itoa(id), sender(o), o.text("date"))
 	}
 	return nil
+}
+
+// repeatKey names the press of a button: who, under which message, which button. An impatient person's presses come as several
+// callback queries, with ids and update_ids of their own. It is empty where one of the three is not told: two presses that
+// nothing proves to be one are two.
+func (s *Source) repeatKey(q dedup.Enquiry, o object) string {
+	button := []string{"data", o.text("data")}
+	if button[1] == "" {
+		button = []string{"game", o.text("game_short_name")}
+	}
+	if !q.HasPerson || button[1] == "" {
+		return ""
+	}
+	var under []string
+	msg, inline := o.object("message"), o.text("inline_message_id")
+	switch {
+	case q.ChatID != "" && msg.id("message_id") != 0:
+		under = []string{"message", q.ChatID, itoa(msg.id("message_id"))}
+	case q.ChatID != "" && msg.id("ephemeral_message_id") != 0 && msg.id("date") > 0:
+		under = []string{"ephemeral", q.ChatID, itoa(msg.id("ephemeral_message_id")), msg.text("date")}
+	case inline != "":
+		under = []string{"inline", inline}
+	default:
+		return ""
+	}
+	return "r:" + ids.Digest(slices.Concat([]string{Name, s.bot, q.Person.ID}, button, under)...)
 }
 
 func sender(o object) string {

@@ -53,6 +53,12 @@ func (s *Source) Parse(body []byte) (store.Event, error) {
 	}
 	e.ContactKey = dedup.ContactKey(s.tenant, Name, q.Person.ID)
 	e.OrderingKey = s.orderingKey(k, q, e.UpdateID)
+	if k.shape == callback {
+		e.RepeatKey = s.repeatKey(q, o)
+	}
+	if k.shape == message && !k.edit {
+		s.migration(&q, o, e.OrderingKey)
+	}
 	return withEnquiry(e, q), nil
 }
 
@@ -79,7 +85,8 @@ func withEnquiry(e store.Event, q dedup.Enquiry) store.Event {
 
 // enquiry fills in everything but the identities.
 func (s *Source) enquiry(k kind, o object) dedup.Enquiry {
-	q := dedup.Enquiry{Source: Name, Tenant: s.tenant, Bot: s.bot, Kind: k.name, Edited: k.edit, At: unixTime(o, "date")}
+	q := dedup.Enquiry{Source: Name, Tenant: s.tenant, Bot: s.bot, Kind: k.name, Edited: k.edit, At: unixTime(o, "date"),
+		EditedAt: unixTime(o, "edit_date")}
 	msg := o
 	if k.shape == callback {
 		msg = o.object("message")

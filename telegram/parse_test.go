@@ -204,7 +204,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 		if other, _ := parse(t, s, rewritten); other.Fingerprints[0] != e.Fingerprints[0] || other.ContentID != e.ContentID ||
-			other.DealKey != e.DealKey || other.OrderingKey != e.OrderingKey || other.ContactKey != e.ContactKey || other.ContentRev != e.ContentRev {
+			other.DealKey != e.DealKey || other.OrderingKey != e.OrderingKey || other.ContactKey != e.ContactKey || other.ContentRev != e.ContentRev ||
+			other.RepeatKey != e.RepeatKey {
 			t.Errorf("re-encoded, it is another event: %s", rewritten)
 		}
 	})

@@ -83,3 +83,21 @@ func (s *Source) orderingKey(k kind, q dedup.Enquiry, updateID string) string {
 	}
 	return dedup.OrderingKey(s.tenant, Name, s.bot, scope, id)
 }
+
+// migration reads the two service messages of a group that became a supergroup, one in each of the two chats, in any order. The
+// event's own key has to be that of its chat: without it nobody could say what moves.
+func (s *Source) migration(q *dedup.Enquiry, o object, own string) {
+	chat := func(id string) string { return dedup.OrderingKey(s.tenant, Name, s.bot, "chat", id) }
+	if q.Service == "" || own != chat(q.ChatID) {
+		return
+	}
+	other := func(field string) string {
+		if id := o.id(field); id < 0 && itoa(id) != q.ChatID {
+			return chat(itoa(id))
+		}
+		return ""
+	}
+	if q.MovedTo = other("migrate_to_chat_id"); q.MovedTo == "" {
+		q.MovedFrom = other("migrate_from_chat_id")
+	}
+}

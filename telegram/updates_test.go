@@ -116,13 +116,25 @@ func describe(e store.Event, q dedup.Enquiry, flags []string) []string {
 	for _, f := range q.Files {
 		add("files", f.Kind+"/"+f.ID)
 	}
+	if q.MovedTo != "" {
+		add("movedto", scopeOfKey(e, q.MovedTo))
+	}
+	if q.MovedFrom != "" {
+		add("movedfrom", scopeOfKey(e, q.MovedFrom))
+	}
+	if e.RepeatKey != "" {
+		out = append(out, "repeats")
+	}
 	return out
 }
 
-// scopeOf finds the scope of an ordering key among those that the update can have.
-func scopeOf(e store.Event) string {
+// scopeOf finds the scope of an event's ordering key.
+func scopeOf(e store.Event) string { return scopeOfKey(e, e.OrderingKey) }
+
+// scopeOfKey finds the scope of an ordering key among those that the update can have.
+func scopeOfKey(e store.Event, wanted string) string {
 	key := func(scope, id string) bool {
-		return e.OrderingKey == dedup.OrderingKey(e.Tenant, e.Source, e.Bot, scope, id)
+		return wanted == dedup.OrderingKey(e.Tenant, e.Source, e.Bot, scope, id)
 	}
 	if key("event", e.UpdateID) {
 		return "event"
@@ -175,6 +187,13 @@ func sound(t testing.TB, e store.Event, q dedup.Enquiry, body []byte) {
 	}
 	if e.ContactKey != dedup.ContactKey(e.Tenant, e.Source, q.Person.ID) {
 		t.Errorf("the contact key is not the person's")
+	}
+	if e.RepeatKey != "" && (e.Kind != "callback_query" || !q.HasPerson) {
+		t.Errorf("%s has the repeat key %q", e.Kind, e.RepeatKey)
+	}
+	if moved := q.MovedTo + q.MovedFrom; moved != "" && (q.Asks || q.Service == "" || len(moved) != len(e.OrderingKey) ||
+		moved == e.OrderingKey || e.OrderingKey != dedup.OrderingKey(e.Tenant, e.Source, e.Bot, "chat", q.ChatID)) {
+		t.Errorf("moved to %q, from %q", q.MovedTo, q.MovedFrom)
 	}
 	for _, f := range q.Files {
 		if strings.Contains(f.ID, "://") {

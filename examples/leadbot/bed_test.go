@@ -54,7 +54,7 @@ const (
 func command(ctx context.Context, dir string, env []string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, binary, args...)
 	c.Dir = dir
-	c.Env = append(os.Environ(), "TELEGRAM_SECRET="+secret, "B24_WEBHOOK=", "HOOK_SECRET=")
+	c.Env = append(os.Environ(), "TELEGRAM_SECRET="+secret, "B24_WEBHOOK=", "HOOK_SECRET=", "CRM_HOOK_TOKEN=")
 	c.Env = append(c.Env, env...)
 	return c
 }
@@ -108,12 +108,18 @@ func (s *server) logged() string {
 
 var listening = regexp.MustCompile(`msg=listening url=(http://\S+)`)
 
-// start runs leadbot in a folder of its own, on leads.db or what the flags say, and waits until it listens.
+// start runs leadbot on leads.db or what the flags say, and waits until it listens.
 func start(t *testing.T, crm string, db ...string) *server {
 	t.Helper()
-	s := &server{t: t, dir: t.TempDir(), db: db, exited: make(chan struct{})}
-	s.cmd = command(context.Background(), s.dir, nil, append([]string{"-listen", "127.0.0.1:0", "-crm", crm,
-		"-bot-id", "123456", "-tenant", "acme"}, db...)...)
+	return launch(t, t.TempDir(), crm, nil, nil, db)
+}
+
+// launch starts it with more in its environment, and more flags than those that name the database.
+func launch(t *testing.T, dir, crm string, env, flags, db []string) *server {
+	t.Helper()
+	s := &server{t: t, dir: dir, db: db, exited: make(chan struct{})}
+	s.cmd = command(context.Background(), s.dir, env, slices.Concat([]string{"-listen", "127.0.0.1:0", "-crm", crm,
+		"-bot-id", "123456", "-tenant", "acme"}, flags, db)...)
 	s.cmd.Stderr = s
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/leadonce/leadonce/crm/bitrix24"
 	"github.com/leadonce/leadonce/crm/crmtest"
 	"github.com/leadonce/leadonce/crm/jsonhook"
+	"github.com/leadonce/leadonce/dedup/stagehook"
 	"github.com/leadonce/leadonce/telegram"
 )
 
@@ -19,6 +20,10 @@ type config struct {
 	db     place
 	crm    string
 	source *telegram.Source
+	hooks  *stagehook.Source // nil: the CRM sends none
+
+	addAccount bool
+	shadow     bool
 
 	b24Webhook string
 	hookSecret string
@@ -33,6 +38,8 @@ func parseConfig(args []string, env func(string) string) (config, error) {
 	c.db.flags(f)
 	f.StringVar(&c.crm, "crm", "", "")
 	tenant := f.String("tenant", "", "")
+	f.BoolVar(&c.addAccount, "add-account", false, "")
+	f.BoolVar(&c.shadow, "shadow", false, "")
 	botID := f.Int64("bot-id", 0, "")
 	rest, err := parse(f, args)
 	secrets := env("TELEGRAM_SECRET")
@@ -55,7 +62,32 @@ func parseConfig(args []string, env func(string) string) (config, error) {
 	if err != nil {
 		return c, usagef("-bot-id or TELEGRAM_SECRET: %v", err)
 	}
+	if tokens := env("CRM_HOOK_TOKEN"); tokens != "" {
+		if c.hooks, err = newHooks(c.crm, tokens, *tenant); err != nil {
+			return c, usagef("CRM_HOOK_TOKEN: %v", err)
+		}
+	}
 	return c, nil
+}
+
+// b24Entity is what an enquiry becomes in Bitrix24, and what hooks are listened to about.
+const b24Entity = bitrix24.Lead
+
+// newHooks returns the source of what the CRM tells about its leads. Bitrix24 puts the token into its form; whoever else
+// calls signs the body as jsonhook does.
+func newHooks(crm, tokens, tenant string) (*stagehook.Source, error) {
+	name, _, _ := strings.Cut(crm, ":")
+	secrets := strings.Split(tokens, ",")
+	for i := range secrets {
+		secrets[i] = strings.TrimSpace(secrets[i])
+	}
+	auth := stagehook.HMAC(stagehook.Signature{Header: jsonhook.SignatureHeader, Prefix: "v1="}, secrets...)
+	parse := stagehook.ParseFunc(stagehook.JSON)
+	if name == "bitrix24" {
+		auth = stagehook.Token(stagehook.InForm, "auth[application_token]", secrets...)
+		parse = stagehook.Bitrix24Form(int(b24Entity))
+	}
+	return stagehook.New(name, auth, parse, &stagehook.Options{Tenant: tenant})
 }
 
 // openCRM returns the adapter, and the simulator if it is that.
@@ -75,7 +107,7 @@ func openCRM(c config, log *slog.Logger) (crm.Adapter, *crmtest.Simulator, error
 		return nil, nil, usagef("B24_WEBHOOK is not set: the URL of an incoming webhook with the scope crm, " +
 			"https://portal/rest/1/code/")
 	case c.crm == "bitrix24":
-		a, err := bitrix24.New(c.b24Webhook, &bitrix24.Options{Logger: log})
+		a, err := bitrix24.New(c.b24Webhook, &bitrix24.Options{Entity: b24Entity, Logger: log})
 		if err != nil {
 			return nil, nil, usagef("B24_WEBHOOK: %v", err)
 		}

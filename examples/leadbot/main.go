@@ -21,9 +21,13 @@
 // as you like, behind one URL. The password belongs into PGPASSWORD or a pgpass file, not on the command line, which every
 // user of the machine can read; leadbot prints it nowhere.
 //
-// For a real bot put it behind a TLS proxy that passes on /telegram only, and call setWebhook with the proxy's URL and the
-// same secret (https://core.telegram.org/bots/api#setwebhook); then -crm jsonhook:URL or -crm bitrix24. On SIGTERM it
-// stops listening, finishes the calls that are under way, and exits 0. "leadbot help" lists the flags and the ops commands.
+// For a real bot put it behind a TLS proxy that passes on /telegram only (and /crm, for the CRM's hooks), and call setWebhook
+// with the proxy's URL and the same secret (https://core.telegram.org/bots/api#setwebhook); then -crm jsonhook:URL or -crm
+// bitrix24. On SIGTERM it stops listening, finishes the calls that are under way, and exits 0. "leadbot help" lists the flags
+// and the ops commands.
+//
+// Beside what you have, let it run with -shadow first: it decides and records everything and sends nothing, and "leadbot ops
+// shadow" lists what it would have sent.
 package main
 
 import (
@@ -123,22 +127,31 @@ const help = `leadbot: Telegram enquiries become leads, each exactly once.
                     bitrix24: the incoming webhook in B24_WEBHOOK
     -bot-id N       the number before the colon of the bot's token
     -tenant NAME    your own name for the account, if one database serves several
+    -add-account    the bot or the tenant is a further or a new one: leads.db remembers whose updates it holds, and leadbot
+                    does not start with others
+    -shadow         decide and record everything and send nothing to the CRM: see ops shadow
 
   Environment
     TELEGRAM_SECRET   the secret_token given to setWebhook; several, comma-separated, while it is replaced (required)
     B24_WEBHOOK       for -crm bitrix24: https://portal/rest/1/code/
     HOOK_SECRET       for -crm jsonhook: signs the requests (optional)
+    CRM_HOOK_TOKEN    opens /crm for hooks about the CRM's leads, so that a won or lost one is not continued (optional;
+                      several, comma-separated, while it is replaced). bitrix24: the token of an outgoing webhook for the event
+                      ONCRMLEADUPDATE; else the key of the header Leadonce-Signature: v1=HMAC-SHA256 of the body in hex,
+                      and the body is JSON: {"lead_id": "77", "stage": "won", "version": 3, "closed": true}
     PGPASSWORD        for -db postgres://...; the other variables of libpq (PGSSLROOTCERT, ...) hold as well
 
   Paths
     POST /telegram    Telegram's updates     GET /healthz   the process is alive
     GET  /stats       what stands where      GET /readyz    the database can be used
+    POST /crm         the CRM's hooks, where CRM_HOOK_TOKEN is set
 
   leadbot ops COMMAND [-db DATABASE] ...    beside a running leadbot, or without one; it makes no database
 
     list                     what is unfinished: a table. -state all|STATE,... -kind -tenant -crm-id -older 1h -limit N
                              -json; -events: parked and quarantined events instead
     show ID [-fields]        one operation, its updates and its history; -fields: also what is sent to the CRM. -json
+    shadow                   what -shadow would have sent, with titles and texts: a table. -since 24h -json
     found ID=CRM_ID ...      the lead is in the CRM, under this id
     absent ID ...            I looked: it is not in the CRM; send it again
     cancel ID ...            send nothing more
@@ -148,7 +161,7 @@ const help = `leadbot: Telegram enquiries become leads, each exactly once.
     retry EVENT ...          plan parked events again
     restored                 the database came back from a backup: before leadbot runs on it, mark what may have been sent
 
-    All but list and show need -by WHO and -why WHY. ID@VERSION acts only if the operation is still at that version.
+    All but list, show and shadow need -by WHO and -why WHY. ID@VERSION acts only if the operation is still at that version.
     absent, cancel, reopen, acknowledge and retry take, instead of ids, -all with the filters of list; -all and restored
     say what they would do and do it only with -yes.
 

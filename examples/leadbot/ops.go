@@ -27,7 +27,7 @@ type opsCommand struct {
 	events           bool
 	state, kind, crm string
 	tenant           *string
-	older            time.Duration
+	older, since     time.Duration
 	limit            int
 	filtered         bool // some filter flag was given
 
@@ -39,7 +39,8 @@ type opsCommand struct {
 
 func ops(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return usagef("ops: which command? list, show, found, absent, cancel, reopen, correct, acknowledge, retry or restored")
+		return usagef("ops: which command? list, show, shadow, found, absent, cancel, reopen, correct, acknowledge, retry or " +
+			"restored")
 	}
 	if args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
 		return flag.ErrHelp
@@ -66,6 +67,8 @@ func (c *opsCommand) handler() (func(context.Context) error, error) {
 		return c.list, nil
 	case "show":
 		return c.show, nil
+	case "shadow":
+		return c.shadow, nil
 	case "retry":
 		return c.retry, nil
 	case "restored":
@@ -89,6 +92,9 @@ func (c *opsCommand) parse(args []string) (err error) {
 		c.filters(f)
 	case "show":
 		f.BoolVar(&c.fields, "fields", false, "")
+		f.BoolVar(&c.asJSON, "json", false, "")
+	case "shadow":
+		f.DurationVar(&c.since, "since", 0, "")
 		f.BoolVar(&c.asJSON, "json", false, "")
 	default:
 		f.StringVar(&c.by, "by", "", "")
@@ -131,7 +137,7 @@ func (c *opsCommand) check() error {
 	if err := c.db.check(); err != nil {
 		return err
 	}
-	changes := c.name != "list" && c.name != "show"
+	changes := c.name != "list" && c.name != "show" && c.name != "shadow"
 	wantsIDs := changes && c.name != "restored"
 	switch {
 	case changes && strings.TrimSpace(c.by) == "":
@@ -148,6 +154,8 @@ func (c *opsCommand) check() error {
 		return usagef("ops %s: ids, or -all with filters, not both", c.name)
 	case c.older < 0:
 		return usagef("ops %s: -older must be positive", c.name)
+	case c.since < 0:
+		return usagef("ops shadow: -since must be positive")
 	case c.name == "list" && (c.limit < 1 || c.limit > maxRows):
 		return usagef("ops list: -limit must be 1 to %d", maxRows)
 	}

@@ -32,6 +32,7 @@ func serve(ctx context.Context, c config, errOut io.Writer) (err error) {
 	defer func() { err = errors.Join(err, st.Close()) }()
 	leads, err := dedup.NewProcessor(st, adapter, newRule(adapter), &dedup.Options{
 		Logger: log,
+		Shadow: c.shadow,
 		OnDone: func(_ context.Context, o dedup.Outcome) {
 			log.Info("in the CRM", "operation", o.OperationID, "kind", o.Kind, "crm_id", o.CRMID)
 		},
@@ -40,6 +41,9 @@ func serve(ctx context.Context, c config, errOut io.Writer) (err error) {
 		},
 	})
 	if err != nil {
+		return err
+	}
+	if err := checkAccount(ctx, st, c); err != nil {
 		return err
 	}
 	ready, err := newReadiness(st, c.db)
@@ -52,9 +56,29 @@ func serve(ctx context.Context, c config, errOut io.Writer) (err error) {
 	}
 	mux := routes(leads, ready, sim, log)
 	mux.Handle("/telegram", dedup.Middleware(st, c.source, nil)(nil)) // nil: there is no bot behind it; put yours here
-	name, _, _ := strings.Cut(c.crm, ":")                             // a hook's URL may hold a secret
-	log.Info("listening", "url", "http://"+ln.Addr().String(), "crm", name, "db", c.db)
+	if c.hooks != nil {
+		mux.Handle("/crm", dedup.Middleware(st, c.hooks, nil)(nil))
+	}
+	name, _, _ := strings.Cut(c.crm, ":") // a hook's URL may hold a secret
+	say := log.With("url", "http://"+ln.Addr().String(), "crm", name, "db", c.db, "crm_hooks", c.hooks != nil)
+	if c.shadow {
+		say.Warn("listening", "SHADOW", "NOTHING IS SENT TO THE CRM: what would be is listed by leadbot ops shadow")
+	} else {
+		say.Info("listening")
+	}
 	return work(ctx, leads, newServer(mux, log), ln, log)
+}
+
+// checkAccount finds a mistyped -bot-id or -tenant before the first update does.
+func checkAccount(ctx context.Context, st database, c config) error {
+	if c.addAccount {
+		return dedup.AddAccount(ctx, st, c.source)
+	}
+	err := dedup.CheckAccounts(ctx, st, c.source)
+	if errors.Is(err, dedup.ErrAccountChanged) {
+		return fmt.Errorf("-bot-id or -tenant: %w; here: start leadbot once with -add-account", err)
+	}
+	return err
 }
 
 // newServer bounds what a slow or idle client can hold. Telegram gives a request 60 s.

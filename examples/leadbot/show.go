@@ -11,10 +11,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/leadonce/leadonce/dedup"
 	"github.com/leadonce/leadonce/store"
 )
 
-// show.go: what the ops commands print. What goes to the CRM is printed on request only (-fields).
+// show.go: what the ops commands print. What goes to the CRM is printed on request only (-fields, shadow).
 
 // maxRows is how many rows one command reads or changes.
 const maxRows = 10_000
@@ -141,6 +142,33 @@ func (c *opsCommand) selectEvents(ctx context.Context, otherwise []store.EventSt
 		}
 	}
 	return found[:min(len(found), limit)], bad
+}
+
+// shadow prints what leadbots with -shadow would have sent, with titles and texts: they are what it is looked at for.
+func (c *opsCommand) shadow(ctx context.Context) error {
+	var since time.Time
+	if c.since > 0 {
+		since = c.now.Add(-c.since)
+	}
+	found, err := dedup.ShadowReport(ctx, c.st, since)
+	if err != nil {
+		return err
+	}
+	if c.asJSON {
+		views := make([]shadowView, 0, len(found))
+		for _, e := range found {
+			views = append(views, newShadowView(e))
+		}
+		return printJSON(c.out, views)
+	}
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "AGE\tKIND\tTENANT\tDEAL\tLEAD\tSTATE\tWHAT")
+	for _, e := range found {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", age(c.now.Sub(e.At)), e.Kind, printable(cmp.Or(e.Tenant, "-")), e.DealID,
+			printable(cmp.Or(e.LeadID, "-")), e.State, short(e.Summary))
+	}
+	_, err = fmt.Fprintf(w, "%d would have been sent; nothing was\n", len(found))
+	return errors.Join(err, w.Flush())
 }
 
 // show prints one operation, what caused it, and what happened to it.

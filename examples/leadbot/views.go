@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/leadonce/leadonce/dedup"
 	"github.com/leadonce/leadonce/store"
 )
 
@@ -61,6 +62,22 @@ type eventView struct {
 func newEventView(e store.EventRow, now time.Time) eventView {
 	return eventView{ID: e.ID, UpdateID: e.UpdateID, Epoch: e.Epoch, Bot: e.Bot, Tenant: e.Tenant, Kind: e.Kind, State: e.State,
 		Reason: e.Reason, AgeSeconds: int64(now.Sub(e.AcceptedAt).Seconds()), AcceptedAt: e.AcceptedAt}
+}
+
+type shadowView struct {
+	At          time.Time   `json:"at"`
+	OperationID string      `json:"operation_id"`
+	Kind        string      `json:"kind"`
+	Tenant      string      `json:"tenant,omitempty"`
+	DealID      string      `json:"deal_id"`
+	LeadID      string      `json:"lead_id,omitempty"`
+	Summary     string      `json:"summary,omitempty"`
+	State       store.State `json:"state"`
+}
+
+func newShadowView(e dedup.ShadowEntry) shadowView {
+	return shadowView{At: e.At, OperationID: e.OperationID, Kind: string(e.Kind), Tenant: e.Tenant, DealID: e.DealID,
+		LeadID: e.LeadID, Summary: e.Summary, State: e.State}
 }
 
 type trailView struct {

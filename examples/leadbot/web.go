@@ -40,7 +40,7 @@ func routes(leads *dedup.Processor, ready *readiness, sim *crmtest.Simulator, lo
 			http.Error(w, "the database can't be used", http.StatusServiceUnavailable)
 			return
 		}
-		writeJSON(w, newStatsPage(s, leads.Paused()))
+		writeJSON(w, newStatsPage(s, leads.Paused("")))
 	})
 	if sim != nil {
 		mux.HandleFunc("GET /sim/leads", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, newSimPage(sim.Leads())) })

@@ -1,0 +1,120 @@
+package dedup_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leadonce/leadonce/crm"
+	"github.com/leadonce/leadonce/crm/crmtest"
+	"github.com/leadonce/leadonce/dedup"
+	"github.com/leadonce/leadonce/store"
+)
+
+// effects_run_test.go: effects besides the lead, driven to their end.
+
+func TestShadowMode(t *testing.T) {
+	virtual(t, none, func(b *bed) {
+		shadow := b.processor(nil, func(o *dedup.Options) { o.Shadow, o.Contacts = true, true })
+		stop := b.run(shadow)
+		b.accept(event(7, 1, "please call me"))
+		b.accept(event(7, 2, "please call me soon"))
+		if _, err := shadow.Submit(b.ctx, "form/1", dedup.Person{ID: "9"}, crm.Lead{Title: "a form"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		stop()
+		b.leads(0)
+		report, err := dedup.ShadowReport(b.ctx, b.st, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range report {
+			got = append(got, string(e.Kind)+" "+e.Summary+" "+string(e.State))
+		}
+		all := strings.Join(got, "; ")
+		for _, want := range []string{"lead.create please call me done", "note.add please call me soon", "lead.create a form done", "contact.ensure Anna Karenina done"} {
+			if !strings.Contains(all, want) {
+				t.Errorf("the report lacks %q: %s", want, all)
+			}
+		}
+		if told := b.told("done"); len(told) != 0 {
+			t.Errorf("a shadow told of %d done", len(told))
+		}
+
+		live := b.processor(nil, func(o *dedup.Options) { o.Contacts = true })
+		stop = b.run(live)
+		time.Sleep(time.Hour)
+		b.leads(0) // nothing of the shadow is sent
+		b.accept(event(7, 3, "please call me again"))
+		if _, err := live.Submit(b.ctx, "form/1", dedup.Person{ID: "9"}, crm.Lead{Title: "a form"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		stop()
+		b.leads(2)
+		for _, l := range b.sim.Leads() {
+			if strings.HasPrefix(l.Lead.ContactID, "shadow:") {
+				t.Errorf("lead %s is tied to a shadow's contact", l.ID)
+			}
+		}
+		if n := len(b.ops(store.Pending, store.Sending, store.Uncertain, store.NeedsReconciliation, store.Failed)); n != 0 {
+			t.Errorf("%d unfinished: %s", n, show(b.ops()))
+		}
+	})
+	t.Run("what was to be sent before stays where it is", func(t *testing.T) {
+		virtual(t, none, func(b *bed) {
+			b.sim.Always(crmtest.Fault{Kind: crmtest.Refuse})
+			b.accept(event(7, 1, "please call me"))
+			b.runFor(b.processor(nil), time.Minute)
+			b.sim.Heal()
+			b.runFor(b.processor(nil, func(o *dedup.Options) { o.Shadow = true }), time.Hour)
+			b.leads(0)
+			b.only(store.Pending)
+			b.runFor(b.processor(nil), time.Hour)
+			b.leads(1)
+		})
+	})
+}
+
+func TestFilesAndContacts(t *testing.T) {
+	t.Run("a hook that fails on files pauses nobody's leads", func(t *testing.T) {
+		virtual(t, none, func(b *bed) {
+			calls := 0
+			p := b.processor(nil, func(o *dedup.Options) {
+				o.AddFile = func(context.Context, dedup.FileJob) error { calls++; return errors.New("no connection") }
+			})
+			stop := b.run(p)
+			for i := range 6 {
+				b.accept(withFile(event(i+1, i+1, "please call me")))
+			}
+			time.Sleep(time.Minute)
+			if p.Paused("") || calls < 6 {
+				t.Fatalf("paused=%v after %d calls", p.Paused(""), calls)
+			}
+			stop()
+			b.leads(6)
+		})
+	})
+	t.Run("Contacts with an adapter that has none is refused", func(t *testing.T) {
+		virtual(t, none, func(b *bed) {
+			_, err := dedup.NewProcessor(b.st, b.sim.Minimal(), nil, &dedup.Options{Contacts: true})
+			if err == nil || !strings.Contains(err.Error(), "EnsureContact") {
+				t.Fatal(err)
+			}
+		})
+	})
+}
+
+// withFile attaches a photo to an event.
+func withFile(e store.Event) store.Event {
+	var q dedup.Enquiry
+	_ = json.Unmarshal(e.Enquiry, &q)
+	q.Files = []dedup.File{{Kind: "photo", ID: "F" + e.UpdateID}}
+	e.Enquiry, _ = json.Marshal(q)
+	return e
+}
