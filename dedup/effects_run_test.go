@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,17 +85,17 @@ func TestShadowMode(t *testing.T) {
 func TestFilesAndContacts(t *testing.T) {
 	t.Run("a hook that fails on files pauses nobody's leads", func(t *testing.T) {
 		virtual(t, none, func(b *bed) {
-			calls := 0
+			var calls atomic.Int64
 			p := b.processor(nil, func(o *dedup.Options) {
-				o.AddFile = func(context.Context, dedup.FileJob) error { calls++; return errors.New("no connection") }
+				o.AddFile = func(context.Context, dedup.FileJob) error { calls.Add(1); return errors.New("no connection") }
 			})
 			stop := b.run(p)
 			for i := range 6 {
 				b.accept(withFile(event(i+1, i+1, "please call me")))
 			}
 			time.Sleep(time.Minute)
-			if p.Paused("") || calls < 6 {
-				t.Fatalf("paused=%v after %d calls", p.Paused(""), calls)
+			if p.Paused("") || calls.Load() < 6 {
+				t.Fatalf("paused=%v after %d calls", p.Paused(""), calls.Load())
 			}
 			stop()
 			b.leads(6)
