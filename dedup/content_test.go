@@ -87,6 +87,9 @@ func TestContent(t *testing.T) {
 			"event 1 gathering an album: its other items may follow (1s)"},
 		{"it waits anew for each, and holds what comes after", v(event(1, "a", item(1, 3*time.Second)), event(2, "hi", at(time.Second)), event(3, "", item(2, time.Second/2))), day,
 			"event 1 gathering an album: its other items may follow (1.5s)"},
+		{"while it waits nothing is written", v(event(1, "a", item(1, time.Second), func(r *store.EventRow, _ *Enquiry) {
+			r.State, r.DueAt = store.EventGathering, t0.Add(time.Second)
+		}), event(2, "", item(2, 0))), day, ""},
 		{"but not for ever", v(event(1, "a", item(1, 9500*time.Millisecond)), event(3, "", item(2, time.Second/2))), day,
 			"event 1 gathering an album: its other items may follow (500ms)"},
 		{"its items are one enquiry, in the order of their numbers", v(event(1, "", item(3, 5*time.Second, "C")), event(20, "late", at(4*time.Second)), event(3, "b", item(1, 4*time.Second, "A")), event(4, "", item(2, 3*time.Second, "B"))), day,
@@ -115,6 +118,11 @@ func TestContent(t *testing.T) {
 			"event 9 planned\nnote.add NOTE\nlinks 1"},
 		{"an edit of a canceled deal adds nothing", with(v(event(9, "new", edit(1, "x"))), 1, store.Canceled, before(event(1, "old"), "od1")), day,
 			"event 9 ignored its deal was canceled"},
+		{"an edit of what belongs to a closed deal adds nothing", func() store.KeyView {
+			x := with(v(event(9, "new", edit(1, "x"))), 1, store.Done, before(event(1, "old"), "od1"))
+			x.Deals[0].State = store.DealClosed
+			return x
+		}(), day, "event 9 ignored its deal is closed"},
 		{"an edit into what the rule would ignore is a note, also before sending", with(v(event(9, "/stop", edit(1, "x"))), 1, store.Pending, before(event(1, "old"), "od1")), day,
 			"event 9 planned\nnote.add NOTE blocked\nlinks 1"},
 		{"an edit that asks nothing adds nothing", with(v(event(9, "old", edit(1, "x"), func(_ *store.EventRow, e *Enquiry) { e.Asks = false })), 1, store.Done, before(event(1, "old"), "od1")), day,
@@ -150,6 +158,8 @@ func TestContent(t *testing.T) {
 			"event 9 planned\nnote.add NOTE\nlinks 1"},
 		{"a group that goes on under another id takes its deals along", v(event(1, "", func(_ *store.EventRow, e *Enquiry) { e.MovedTo = "k2" }), event(2, "hi")), day,
 			"event 1 ignored a group goes on under another id: its deals stay\nmerge k → k2"},
+		{"also where only the new id tells of it, before what waits", v(event(1, "a", item(1, time.Second)), event(3, "", func(_ *store.EventRow, e *Enquiry) { e.MovedFrom = "k0" })), day,
+			"event 3 ignored a group goes on under another id: its deals stay\nmerge k0 → k"},
 		{"what comes under a key that was merged goes on", func() store.KeyView { x := v(event(1, "a")); x.MovedTo = "k2"; return x }(), day,
 			"event 1 pending → k2"},
 	} {
@@ -159,6 +169,40 @@ func TestContent(t *testing.T) {
 			got, _, _ := plan(c.v, p)
 			if s := plansay(got); s != c.want {
 				t.Fatalf("got\n%s\nwant\n%s", s, c.want)
+			}
+		})
+	}
+}
+
+// A note that waits behind a failed create is edited, and moved to the next deal, by one plan, in either order.
+func TestEditedAndMoved(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		evs  []store.EventRow
+		want string
+	}{
+		{"edited and then moved", []store.EventRow{event(8, "new", edit(3, "x")), event(9, "hi")}, "new"},
+		{"moved and then edited", []store.EventRow{event(9, "hi"), event(10, "new", edit(3, "x"))}, "✎ new"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, o := dealOf(1, store.Failed)
+			fields, _ := json.Marshal(crm.Note{Text: "old", Ref: "r"})
+			note := store.Operation{ID: "n3", Kind: "note.add", DealID: "d1", DependsOn: o.ID, Blocked: true, State: store.Pending, Version: 2, Fields: fields}
+			v := store.KeyView{Key: "k", Version: 4, Now: t0, Events: c.evs, Deals: []store.Deal{d}, Operations: []store.Operation{o, note},
+				Handled: []store.Handled{before(event(3, "old"), "n3")}}
+			got, _, _ := plan(v, policyOf(ContinueWithin(24*time.Hour, titled)))
+			if len(got.Edits) != 0 || len(got.Drops) != 1 || got.Drops[0].OperationID != "n3" {
+				t.Fatalf("%d edits, drops %+v: what is dropped is not edited", len(got.Edits), got.Drops)
+			}
+			var texts []string
+			for _, op := range got.Operations {
+				var n crm.Note
+				if op.Kind == "note.add" && json.Unmarshal(op.Fields, &n) == nil {
+					texts = append(texts, n.Text)
+				}
+			}
+			if !strings.Contains(strings.Join(texts, "; "), c.want) {
+				t.Fatalf("notes %q, want %q among them", texts, c.want)
 			}
 		})
 	}

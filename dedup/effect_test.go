@@ -41,6 +41,11 @@ func TestEffects(t *testing.T) {
 		v.Deals, v.Operations = append(v.Deals, d), append(v.Operations, o)
 		return v
 	}
+	failed := func(v store.KeyView) store.KeyView {
+		d, o := dealOf(1, store.Failed)
+		v.Deals, v.Operations = append(v.Deals, d), append(v.Operations, o)
+		return v
+	}
 	does := func(effects ...Effect) Rule {
 		return ruleFunc(func(Enquiry, History) (Decision, error) { return Decision{Effects: effects}, nil })
 	}
@@ -83,6 +88,8 @@ links 6`},
 			"event 9 planned\nnote.add NOTE\nnote.add NOTE\nstage.set {\"to\":\"CALL\",\"from\":[\"NEW\"]}\nlead.create {\"title\":\"t\"}\nlinks 4"},
 		{"a stage is not set without saying what it may leave", done(base(event(9, "x"))), does(SetStage{DealID: "d1", To: "CALL"}), all,
 			"event 9 pending rule: SetStage of deal d1 has to name To, and in From the stages that may be left: without them it could undo what a manager decided"},
+		{"nothing is added to a deal whose create failed, whatever the rule says", failed(base(event(9, "x"))), does(Note{"d1", "a"}), all,
+			"event 9 pending rule: deal d1 can't be continued: open, create failed"},
 		{"a deal is closed by the host", done(base(event(9, "x"))), does(Close{"d1"}), all, "event 9 planned\nstage  v0 closed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -159,6 +166,8 @@ func TestStage(t *testing.T) {
 		{"one whose deal has left does not hold a person's messages", lost("k", hook(1, StageChange{Stage: "CALL"}), event(2, "hi")), nil,
 			"event 1 pending → " + own + "\nevent 2 planned\nlead.create {\"title\":\"hi\"}\nlinks 1"},
 		{"another tenant's lead with the same id is not touched", lost(own, hook(1, StageChange{Stage: "CALL"}, func(r *store.EventRow, _ *Enquiry) { r.Tenant = "b" })), nil,
+			"event 1 pending → " + OrderingKey("b", "hook", "", "lead", "77")},
+		{"nor where it stands under the same key", view("NEW", 3, hook(1, StageChange{Stage: "CALL", Version: 4}, func(r *store.EventRow, _ *Enquiry) { r.Tenant = "b" })), nil,
 			"event 1 pending → " + OrderingKey("b", "hook", "", "lead", "77")},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -111,6 +111,50 @@ func TestFilesAndContacts(t *testing.T) {
 	})
 }
 
+// blunt sets a stage without looking, and loses the answer to the first call.
+type blunt struct {
+	*crmtest.Client
+	sim   *crmtest.Simulator
+	calls atomic.Int64
+}
+
+func (a *blunt) SetStage(_ context.Context, _ crm.Op, leadID string, s crm.Stage) error {
+	n := a.calls.Add(1)
+	a.sim.Edit(leadID, func(r *crmtest.Record) { r.Stage = s.To })
+	if n == 1 {
+		return errors.New("connection reset")
+	}
+	return nil
+}
+
+func TestSetStageLooksBeforeItRepeats(t *testing.T) {
+	virtual(t, keyed, func(b *bed) {
+		a := &blunt{Client: b.sim.Local(), sim: b.sim}
+		rule := ruleF(func(e dedup.Enquiry, h dedup.History) (dedup.Decision, error) {
+			if len(h.Deals) == 0 {
+				return dedup.Decision{Effects: []dedup.Effect{dedup.Open{Lead: crm.Lead{Title: e.Text}}}}, nil
+			}
+			return dedup.Decision{Effects: []dedup.Effect{dedup.SetStage{DealID: h.Deals[0].ID, To: "call", From: []string{"new"}}}}, nil
+		})
+		p := b.processorOn(b.st, a, rule, func(o *dedup.Options) { o.BackoffMin, o.BackoffMax = time.Minute, time.Minute })
+		stop := b.run(p)
+		b.accept(event(7, 1, "please call me"))
+		time.Sleep(30 * time.Second)
+		b.accept(event(7, 2, "please call me"))
+		time.Sleep(30 * time.Second)
+		id := b.sim.Leads()[0].ID
+		b.sim.Move(id, "won")
+		time.Sleep(time.Hour)
+		stop()
+		if l, _ := b.sim.Lead(id); l.Stage != "won" || a.calls.Load() != 1 {
+			t.Fatalf("the lead stands in %q after %d calls: what the manager decided was undone", l.Stage, a.calls.Load())
+		}
+		if n := len(b.ops(store.Pending, store.Sending, store.Uncertain, store.NeedsReconciliation)); n != 0 {
+			t.Fatalf("%d unfinished: %s", n, show(b.ops()))
+		}
+	})
+}
+
 // withFile attaches a photo to an event.
 func withFile(e store.Event) store.Event {
 	var q dedup.Enquiry
