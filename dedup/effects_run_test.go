@@ -82,6 +82,24 @@ func TestShadowMode(t *testing.T) {
 	})
 }
 
+func TestShadowReadsStages(t *testing.T) {
+	virtual(t, none, func(b *bed) {
+		id := b.sim.Plant(crmtest.Record{Lead: crm.Lead{Title: "before"}})
+		p := b.processor(nil, func(o *dedup.Options) { o.Shadow = true })
+		if _, err := p.Adopt(b.ctx, dedup.Adoption{LeadID: id, LastActivity: time.Now().Add(-time.Hour),
+			Person: dedup.Person{ID: "7", Source: "telegram", Bot: "1"}}); err != nil {
+			t.Fatal(err)
+		}
+		b.sim.Move(id, "won")
+		b.accept(hook(1, dedup.StageChange{LeadID: id}))
+		b.runFor(p, time.Minute)
+		view, err := b.st.ReadKey(b.ctx, dedup.OrderingKey("", "telegram", "1", "user", "7"), "adopt:"+id)
+		if err != nil || len(view.Deals) != 1 || view.Deals[0].Stage != "won" || view.Deals[0].State != store.DealClosed {
+			t.Fatalf("%+v %v: a reading is no sending", view.Deals, err)
+		}
+	})
+}
+
 func TestFilesAndContacts(t *testing.T) {
 	t.Run("a hook that fails on files pauses nobody's leads", func(t *testing.T) {
 		virtual(t, none, func(b *bed) {
