@@ -75,13 +75,8 @@ func (d *draft) albumsDeal(u unit) *store.Deal {
 	if u.enquiry.Group == "" || !u.enquiry.HasPerson || !d.pol.supports(crm.KindNote) {
 		return nil
 	}
-	key := ev.DealKey
-	if d.pol.shadow {
-		key = shadowMark + key
-	}
 	for _, x := range d.deals {
-		if x.Key == key && x.ContactKey == ev.ContactKey && x.State == store.DealOpen &&
-			d.createState(x) != store.Canceled && d.createState(x) != store.Failed {
+		if x.Key == d.dealKey(ev, Open{}) && x.ContactKey == ev.ContactKey && d.continuable(x) {
 			return x
 		}
 	}

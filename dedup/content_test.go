@@ -174,6 +174,22 @@ func TestContent(t *testing.T) {
 	}
 }
 
+// bomb is a host's value that can't be written.
+type bomb struct{}
+
+func (bomb) MarshalJSON() ([]byte, error) { panic("s3cr3t-token") }
+
+func TestAnEditWhoseLeadPanicsIsTheRulesError(t *testing.T) {
+	d, o := dealOf(1, store.Pending)
+	v := store.KeyView{Key: "k", Version: 4, Now: t0, Events: []store.EventRow{event(9, "new", edit(1, "x"))}, Deals: []store.Deal{d},
+		Operations: []store.Operation{o}, Handled: []store.Handled{before(event(1, "old"), "od1")}}
+	rule := OnePerMessage(func(Enquiry) (crm.Lead, error) { return crm.Lead{Fields: map[string]any{"x": bomb{}}}, nil })
+	got, failed, _ := plan(v, policyOf(rule))
+	if s := plansay(got); s != "event 9 pending rule: its decision can't be read: panic of string" || len(failed) != 1 {
+		t.Fatal(s)
+	}
+}
+
 // A note that waits behind a failed create is edited, and moved to the next deal, by one plan, in either order.
 func TestEditedAndMoved(t *testing.T) {
 	for _, c := range []struct {

@@ -24,13 +24,8 @@ const (
 )
 
 // apply checks all effects before it adds the first, so that an event is planned whole or not at all. A non-empty reason
-// means that there was nothing to do. The host's values are marshaled here: a panic of theirs is the rule's error.
+// means that there was nothing to do.
 func (d *draft) apply(ev store.EventRow, e Enquiry, dec Decision) (reason string, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("its decision can't be read: panic of %T", r)
-		}
-	}()
 	if len(dec.Effects) == 0 {
 		if dec.Reason == "" {
 			return "the rule wants nothing", nil
@@ -99,14 +94,19 @@ func (d *draft) effect(ev store.EventRow, e Enquiry, eff Effect, i int) (do func
 	return nil, "", fmt.Errorf("unknown effect %T", eff)
 }
 
+// continuable is DealView.Continuable of a stored deal.
+func (d *draft) continuable(x *store.Deal) bool {
+	return DealView{Open: x.State == store.DealOpen, Create: d.createState(x)}.Continuable()
+}
+
 // target finds the deal that an effect names; only the contact's own, and only one that may be continued.
 func (d *draft) target(ev store.EventRow, dealID string) (*store.Deal, error) {
 	for _, x := range d.deals {
 		if x.ID != dealID || x.ContactKey != ev.ContactKey {
 			continue
 		}
-		if st := d.createState(x); x.State != store.DealOpen || st == store.Failed || st == store.Canceled {
-			return nil, fmt.Errorf("deal %s can't be continued: %s, create %s", dealID, x.State, st)
+		if !d.continuable(x) {
+			return nil, fmt.Errorf("deal %s can't be continued: %s, create %s", dealID, x.State, d.createState(x))
 		}
 		return x, nil
 	}

@@ -174,12 +174,7 @@ func (d *draft) decideUnit(u unit) []store.EventEnd {
 		return u.ends(store.EventIgnored, why)
 	}
 	links := len(d.plan.Links)
-	reason, err := "", error(nil)
-	if before := d.handledContent(ev); ev.ContentRev != "" && len(before) > 0 {
-		reason, err = d.revise(u, before)
-	} else {
-		reason, err = d.fresh(u)
-	}
+	reason, err := d.decideNew(u)
 	ig, isIgnored := asIgnored(err)
 	switch {
 	case len(d.ask) > 0:
@@ -198,6 +193,19 @@ func (d *draft) decideUnit(u unit) []store.EventEnd {
 	}
 	d.remember(u, d.plan.Links[links:])
 	return u.ends(store.EventPlanned, "")
+}
+
+// decideNew decides what is no repeat. The host's values are marshaled on the way: a panic of theirs is the rule's error.
+func (d *draft) decideNew(u unit) (reason string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("its decision can't be read: panic of %T", r)
+		}
+	}()
+	if before := d.handledContent(u.ev()); u.ev().ContentRev != "" && len(before) > 0 {
+		return d.revise(u, before)
+	}
+	return d.fresh(u)
 }
 
 // remember keeps what a unit did for the events after it, and ties every one of its events to its operations.
@@ -220,7 +228,7 @@ func (d *draft) remember(u unit, made []store.Link) {
 // fresh asks the rule about something new.
 func (d *draft) fresh(u unit) (reason string, err error) {
 	ev := u.what
-	if d.pol.shadow && !d.known(shadowMark+ev.DealKey) {
+	if d.pol.shadow && !d.known(d.dealKey(ev, Open{})) {
 		return "", nil
 	}
 	if deal := d.albumsDeal(u); deal != nil {
