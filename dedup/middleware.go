@@ -104,6 +104,7 @@ type door struct {
 	o      MiddlewareOptions
 	intake chan struct{} // a place for every body that is held until it is stored
 	rooms  chan struct{} // one for every wrapped handler that runs
+	logger *slog.Logger  // names the source
 	loud   throttle      // refusals come by the thousand
 	forged throttle      // and forgeries, by whoever finds the address
 	wrong  throttle      // a changed account is one mistake, however many deliveries meet it
@@ -141,7 +142,7 @@ func newDoor(st store.Store, src Source, o *MiddlewareOptions) *door {
 	v.InnerTimeout = cmp.Or(v.InnerTimeout, 10*time.Second)
 	v.Logger = cmp.Or(v.Logger, slog.Default())
 	return &door{st: st, src: src, o: v, intake: make(chan struct{}, v.InFlight), rooms: make(chan struct{}, v.InFlight),
-		accounts: newAccountCheck(v.AddAccount)}
+		accounts: newAccountCheck(v.AddAccount), logger: v.Logger.With("source", sourceName(src))}
 }
 
 // refusal is why a delivery is not stored, and what is answered.

@@ -83,7 +83,7 @@ func (d *door) forward(r *http.Request, raw []byte, next http.Handler, x Deliver
 // inner logs what the wrapped handler did not do.
 func (d *door) inner(x Delivery, result InnerResult, status int) {
 	if result != InnerReplied {
-		d.o.Logger.Warn("leadonce: the wrapped handler's answer is not passed on; the update is stored all the same",
+		d.logger.Warn("leadonce: the wrapped handler's answer is not passed on; the update is stored all the same",
 			"result", string(result), "status", status, "bot", x.Bot, "update", x.UpdateID, "event", x.Receipt.EventID)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 )
 
@@ -12,12 +13,12 @@ import (
 
 // log says what somebody has to know. It never quotes what came in.
 func (d *door) log(x Delivery) {
-	l := d.o.Logger
+	l := d.logger
 	switch {
 	case x.Status == http.StatusMethodNotAllowed:
 	case x.Status == http.StatusUnauthorized:
 		if ok, held := d.forged.allow(time.Now(), time.Minute); ok {
-			l.Warn("leadonce: a request without a valid secret was refused; if the bot hears nothing, compare its secret with the "+
+			l.Warn("leadonce: a request without a valid secret was refused; if nothing else arrives, compare its secret with the "+
 				"one that was given to the sender", "like_it_since_the_last_line", held)
 		}
 	case errors.Is(x.Err, ErrAccountChanged):
@@ -43,8 +44,19 @@ func (d *door) log(x Delivery) {
 	}
 }
 
+// sourceName tells a door from the others of a process: the source's account where it says that, else its type.
+func sourceName(src Source) (name string) {
+	name = fmt.Sprintf("%T", src)
+	defer func() { _ = recover() }() // the host's code: what it says is only for the log
+	if s, ok := src.(AccountSource); ok {
+		a := s.Account()
+		name = strings.TrimSpace(a.Source + " " + a.Bot + " " + a.Tenant)
+	}
+	return name
+}
+
 // panicked logs where, not what: the value may quote a payload.
 func (d *door) panicked(who string, v any) {
-	d.o.Logger.Error("leadonce: a panic at the door was recovered", "in", who,
+	d.logger.Error("leadonce: a panic at the door was recovered", "in", who,
 		"type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
 }

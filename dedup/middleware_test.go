@@ -339,6 +339,9 @@ func TestMiddlewareStoreFails(t *testing.T) {
 			if n := strings.Count(d.log.text(), "\n"); n != 1 {
 				t.Errorf("%d lines: %s", n, d.log.text())
 			}
+			if !strings.Contains(d.log.text(), `source="telegram `) {
+				t.Errorf("which door was it? %s", d.log.text())
+			}
 			d.silent(t)
 		})
 	})
