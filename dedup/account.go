@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/leadonce/leadonce/store"
 )
@@ -13,14 +14,15 @@ import (
 // account.go: whose events a database holds. Operation ids are derived from the tenant and the bot's id: a slip in either
 // gives every enquiry another id, so that a redelivery meets no stored operation and becomes a second lead.
 
-// AccountSource is a Source that can say whose events it takes in. CheckAccounts and Middleware ask for it.
+// AccountSource is a Source that can say whose events it takes in. CheckAccounts, Middleware and Intake ask for it.
 type AccountSource interface {
 	Source
 	// Account is the same for every event of the source.
 	Account() store.Account
 }
 
-// ErrAccountChanged means that the configured tenant or bot is not the one whose events the database holds.
+// ErrAccountChanged means that the configured tenant or bot is not the one whose events the database holds: a typo, which is
+// put back, or a second bot beside the first, which AddAccount (or the option of that name) lets in.
 var ErrAccountChanged = errors.New("the account is not the one that this database knows")
 
 // CheckAccounts compares the accounts of sources with those that the database remembers, and remembers them where it knows
@@ -32,7 +34,8 @@ var ErrAccountChanged = errors.New("the account is not the one that this databas
 // The text names both accounts and says what to do. Sources that are no AccountSource are left out, and so is everything
 // with a store that is no store.Accounts.
 func CheckAccounts(ctx context.Context, st store.Store, sources ...Source) error {
-	return checkAccounts(ctx, st, false, sources...)
+	_, err := checkAccounts(ctx, st, false, sources...)
+	return err
 }
 
 // AddAccount remembers the account of src as one of the database's own, whatever else is known: a further bot that runs in a
@@ -52,11 +55,12 @@ func AddAccount(ctx context.Context, st store.Store, src Source) error {
 	return nil
 }
 
-// checkAccounts is CheckAccounts; further lets unknown bots in.
-func checkAccounts(ctx context.Context, st store.Store, further bool, sources ...Source) error {
+// checkAccounts is CheckAccounts; further lets unknown bots in. It returns the accounts that are right, beside those of sources
+// all that the database knows of the same kind of source.
+func checkAccounts(ctx context.Context, st store.Store, further bool, sources ...Source) (right []store.Account, err error) {
 	acc, ok := st.(store.Accounts)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	var given, add []store.Account
 	for _, src := range sources {
@@ -74,7 +78,7 @@ func checkAccounts(ctx context.Context, st store.Store, further bool, sources ..
 		if _, asked := known[a.Source]; !asked {
 			list, err := acc.Accounts(ctx, a.Source)
 			if err != nil {
-				return fmt.Errorf("dedup: check accounts: %w", err)
+				return nil, fmt.Errorf("dedup: check accounts: %w", err)
 			}
 			known[a.Source] = list
 		}
@@ -90,14 +94,17 @@ func checkAccounts(ctx context.Context, st store.Store, further bool, sources ..
 		known[a.Source] = append(slices.Clone(list), a)
 	}
 	if wrong != nil {
-		return wrong
+		return nil, wrong
 	}
 	for _, a := range add {
 		if err := acc.AddAccount(ctx, a); err != nil {
-			return fmt.Errorf("dedup: check accounts: %w", err)
+			return nil, fmt.Errorf("dedup: check accounts: %w", err)
 		}
 	}
-	return nil
+	for _, list := range known {
+		right = append(right, list...)
+	}
+	return right, nil
 }
 
 // asStored is a as a store gives it back.
@@ -113,10 +120,10 @@ func changed(a store.Account, known, given []store.Account, further bool) error 
 	var old []store.Account
 	for _, k := range known {
 		if k.Bot == a.Bot {
-			return fmt.Errorf("dedup: %w: %s bot %s is configured for tenant %q, and known for tenant %q. Put tenant %q back: under "+
-				"another one each redelivery becomes a second lead. If the bot really belongs to %q from now on, call "+
-				"dedup.AddAccount once",
-				ErrAccountChanged, a.Source, a.Bot, a.Tenant, k.Tenant, k.Tenant, a.Tenant)
+			return fmt.Errorf("dedup: %w: %s bot %s has tenant %q here, and %q in the database. A typo: put tenant %q back. "+
+				"A tenant that was renamed on purpose: call dedup.AddAccount once. Nothing is taken in until then, since under "+
+				"another tenant each redelivery becomes a second lead",
+				ErrAccountChanged, a.Source, a.Bot, a.Tenant, k.Tenant, k.Tenant)
 		}
 		if k.Tenant == a.Tenant {
 			old = append(old, k)
@@ -125,44 +132,67 @@ func changed(a store.Account, known, given []store.Account, further bool) error 
 	if further || len(old) == 0 || slices.ContainsFunc(old, func(k store.Account) bool { return slices.Contains(given, k) }) {
 		return nil
 	}
-	return fmt.Errorf("dedup: %w: %s bot %s is configured for tenant %q, and the database knows bot %s there. Put bot %s back: "+
-		"under another id each redelivery becomes a second lead. If bot %s really is a further or a new one, call "+
-		"dedup.AddAccount once, or set MiddlewareOptions.AddAccount", ErrAccountChanged, a.Source, a.Bot, a.Tenant, old[0].Bot, old[0].Bot, a.Bot)
+	return fmt.Errorf("dedup: %w: %s bot %s is configured, and the database knows bot %s (tenant %q). "+
+		"A typo in the bot or the tenant: put it back. "+
+		"A second bot beside the first, or a new one in its place: call dedup.AddAccount once, or set AddAccount: true in the "+
+		"options. Nothing is taken in until then, since under another id each redelivery becomes a second lead",
+		ErrAccountChanged, a.Source, a.Bot, old[0].Bot, a.Tenant)
 }
 
-// accountCheck is the door's: made with the first deliveries, and never again once it has succeeded.
+// maxAccounts bounds what a door remembers.
+const maxAccounts = 100_000
+
+// accountCheck is the door's: made with an account's first deliveries, and not again once it has succeeded.
 type accountCheck struct {
-	further bool
+	further bool          // unknown bots are further ones
+	all     bool          // one reading of the database settles all that it knows: there are many bots
 	busy    chan struct{} // one at a time
-	passed  chan struct{} // closed once it has succeeded
+
+	mu    sync.Mutex
+	right map[store.Account]bool
 }
 
-func newAccountCheck(further bool) accountCheck {
-	return accountCheck{further: further, busy: make(chan struct{}, 1), passed: make(chan struct{})}
+func newAccountCheck(further, all bool) *accountCheck {
+	return &accountCheck{further: further, all: all, busy: make(chan struct{}, 1), right: map[store.Account]bool{}}
 }
 
-func (c *accountCheck) done(ctx context.Context, st store.Store, src Source) error {
-	select {
-	case <-c.passed:
+func (c *accountCheck) done(ctx context.Context, st store.Store, from origin) error {
+	if c.passed(from.account) {
 		return nil
-	default:
 	}
 	select {
-	case <-c.passed:
-		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("dedup: check accounts: %w", ctx.Err())
 	case c.busy <- struct{}{}:
 	}
 	defer func() { <-c.busy }()
-	select {
-	case <-c.passed: // by whoever was busy before
+	if c.passed(from.account) { // by whoever was busy before
 		return nil
-	default:
 	}
-	if err := checkAccounts(ctx, st, c.further, src); err != nil {
+	right, err := checkAccounts(ctx, st, c.further, from.Source)
+	if err != nil {
 		return err
 	}
-	close(c.passed)
+	c.remember(from.account, right)
 	return nil
+}
+
+func (c *accountCheck) passed(a store.Account) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.right[a]
+}
+
+func (c *accountCheck) remember(a store.Account, others []store.Account) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.right) >= maxAccounts {
+		clear(c.right)
+	}
+	c.right[a] = true
+	if c.all {
+		for _, o := range others[:min(len(others), maxAccounts-len(c.right))] {
+			c.right[o] = true
+		}
+	}
 }

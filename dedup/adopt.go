@@ -18,7 +18,6 @@ import (
 
 // Adoption is an open lead of the CRM's that becomes a deal here.
 type Adoption struct {
-	Tenant string
 	Person Person // ID, Source and Bot are needed: the deal is one of the person's private chat with that bot
 	LeadID string // the lead's id in the CRM
 	Stage  string // where it stands there; may be empty
@@ -39,7 +38,7 @@ type Adoption struct {
 // and the operation that stands for it is returned. An error means: not known to be stored; call again. store.ErrInvalid
 // is among its causes where a field is missing or can't be meant; the text names it.
 func (p *Processor) Adopt(ctx context.Context, a Adoption) (store.Operation, error) {
-	if _, err := p.serving(a.Tenant); err != nil {
+	if _, err := p.serving(a.Person.Tenant); err != nil {
 		return store.Operation{}, fmt.Errorf("dedup: adopt: %w", err)
 	}
 	sub, err := adoption(a, time.Now())
@@ -68,18 +67,18 @@ func adoption(a Adoption, now time.Time) (store.Submission, error) {
 	if err != nil {
 		return store.Submission{}, fmt.Errorf("dedup: adopt lead %q: %w: Adoption.Lead: %w", a.LeadID, store.ErrInvalid, err)
 	}
-	who := a.Person
-	ordering := OrderingKey(a.Tenant, who.Source, who.Bot, "user", who.ID)
-	contact := ContactKey(a.Tenant, who.Source, who.ID)
+	who, tenant := a.Person, a.Person.Tenant
+	ordering := OrderingKey(tenant, who.Source, who.Bot, "user", who.ID)
+	contact := ContactKey(tenant, who.Source, who.ID)
 	key := "adopt:" + a.LeadID
 	// They hang on the lead alone: the same lead is the same deal, whoever is named.
-	deal := ids.UUID("deal", a.Tenant, "adopt", a.LeadID)
+	deal := ids.UUID("deal", tenant, "adopt", a.LeadID)
 	op := ids.UUID(string(crm.KindCreate), deal)
 	return store.Submission{
-		Contact: store.Contact{Key: contact, Tenant: a.Tenant, Source: who.Source, UserID: who.ID},
-		Deal: store.Deal{ID: deal, Tenant: a.Tenant, OrderingKey: ordering, ContactKey: contact, Key: key, Generation: 1,
+		Contact: store.Contact{Key: contact, Tenant: tenant, Source: who.Source, UserID: who.ID},
+		Deal: store.Deal{ID: deal, Tenant: tenant, OrderingKey: ordering, ContactKey: contact, Key: key, Generation: 1,
 			State: store.DealOpen, CreateOp: op},
-		Operation: store.Operation{ID: op, Tenant: a.Tenant, Kind: string(crm.KindCreate), OrderingKey: ordering, ContactKey: contact,
+		Operation: store.Operation{ID: op, Tenant: tenant, Kind: string(crm.KindCreate), OrderingKey: ordering, ContactKey: contact,
 			DealID: deal, State: store.Pending, Fields: fields},
 		Adopt: &store.Adoption{CRMID: a.LeadID, Opened: now.Sub(a.OpenedAt), Idle: now.Sub(a.LastActivity), Stage: a.Stage},
 	}, nil

@@ -77,6 +77,7 @@ func TestAdopt(t *testing.T) {
 		virtual(t, none, func(b *bed) {
 			p := b.processor(nil)
 			a := dedup.Adoption{Person: anna, LeadID: "L1", LastActivity: ago(time.Hour)}
+			a.Person.Tenant = "a"
 			first := b.adopt(p, a)
 			a.Lead, a.LastActivity = crm.Lead{Title: "x"}, ago(time.Minute)
 			again := b.adopt(p, a)
@@ -105,13 +106,14 @@ func TestAdopt(t *testing.T) {
 	t.Run("one id at two tenants is two leads, and an unknown tenant is refused", func(t *testing.T) {
 		virtual(t, none, func(b *bed) {
 			p := b.tenantsOn(b.st, map[string]dedup.Tenant{"a": {&book{}, nil}, "b": {&book{}, nil}})
-			a := dedup.Adoption{Tenant: "a", Person: anna, LeadID: "L1", LastActivity: ago(time.Hour)}
+			a := dedup.Adoption{Person: anna, LeadID: "L1", LastActivity: ago(time.Hour)}
+			a.Person.Tenant = "a"
 			first := b.adopt(p, a)
-			a.Tenant = "b"
+			a.Person.Tenant = "b"
 			if b.adopt(p, a).ID == first.ID {
 				t.Error("they are one")
 			}
-			a.Tenant = "c"
+			a.Person.Tenant = "c"
 			if _, err := p.Adopt(b.ctx, a); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), `"c"`) {
 				t.Error(err)
 			}

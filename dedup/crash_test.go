@@ -236,6 +236,7 @@ func settle(b *bed, p *dedup.Processor, op store.Operation) {
 	if l := b.sim.Leads(); len(l) > 0 {
 		_, err = p.Found(b.ctx, v, l[0].ID)
 	} else {
+		v.Force = true // this CRM acts at once or never
 		_, err = p.Absent(b.ctx, v)
 	}
 	if err != nil {

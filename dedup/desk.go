@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/leadonce/leadonce/store"
 )
@@ -12,10 +13,14 @@ import (
 
 // Desk is where a person settles what could not be known. Every action carries who, why and the version that the person
 // saw: it is refused with store.ErrMoved if the operation has changed since, and the same action again changes nothing.
-type Desk struct{ st store.Store }
+type Desk struct {
+	st    store.Store
+	quiet time.Duration
+}
 
-// NewDesk returns a Desk over a store. A Processor has one built in.
-func NewDesk(st store.Store) *Desk { return &Desk{st} }
+// NewDesk returns a Desk over a store, with the default quiet period (Options.QuietPeriod). A Processor has one built in, with
+// its own.
+func NewDesk(st store.Store) *Desk { return &Desk{st, defaultQuiet} }
 
 // Verdict says who decided about which operation, as they saw it, and why.
 type Verdict struct {
@@ -23,14 +28,37 @@ type Verdict struct {
 	Seen        int64  // store.Operation.Version on the page that the person looked at
 	By          string // who; required
 	Why         string
+	// Force lets Absent hold although the quiet period is not over: for who knows that the CRM acts on that request no more.
+	// The other verdicts do not heed it.
+	Force bool
 }
+
+// ErrTooEarly is in the error of an Absent within the quiet period after the request; the error is an *EarlyError.
+var ErrTooEarly = errors.New("too early to know")
+
+// EarlyError says how early a verdict came. Its text carries no data of the lead.
+type EarlyError struct {
+	OperationID string
+	Sent        time.Duration // how long ago the request was sent
+	Until       time.Time     // when the CRM acts on it no more, as far as Options.QuietPeriod says
+}
+
+func (e *EarlyError) Error() string {
+	return fmt.Sprintf("operation %s: %v: the CRM may still act on the request of %v ago: look again after %s, or set Verdict.Force",
+		e.OperationID, ErrTooEarly, e.Sent.Round(time.Second), e.Until.UTC().Format("15:04:05 UTC"))
+}
+
+// Unwrap makes it an ErrTooEarly.
+func (e *EarlyError) Unwrap() error { return ErrTooEarly }
 
 // Found says that the lead is in the CRM, under this id: the operation is done.
 func (d *Desk) Found(ctx context.Context, v Verdict, crmID string) (store.Operation, error) {
 	return d.pull(ctx, v, store.Confirmed, crmID)
 }
 
-// Absent says that the person has looked and the lead is not in the CRM: it is sent again.
+// Absent says that the person has looked and the lead is not in the CRM: it is sent again. Within the quiet period after the
+// request that proves nothing, because the CRM may act late: it is refused with ErrTooEarly (an *EarlyError says until when)
+// unless Verdict.Force is set. A look-up, where the adapter has one, comes when that time is over and may settle it by itself.
 func (d *Desk) Absent(ctx context.Context, v Verdict) (store.Operation, error) {
 	return d.pull(ctx, v, store.Absent, "")
 }
@@ -139,9 +167,33 @@ func (d *Desk) pull(ctx context.Context, v Verdict, on store.Trigger, crmID stri
 	case (on == store.Confirmed || on == store.Correct) && crmID == "":
 		return store.Operation{}, fmt.Errorf("dedup: %s: %w: the id in the CRM is missing", on, store.ErrInvalid)
 	}
+	if on == store.Absent && !v.Force {
+		if err := d.early(ctx, v); err != nil {
+			return store.Operation{}, fmt.Errorf("dedup: %s: %w", on, err)
+		}
+	}
 	op, err := d.st.Advance(ctx, store.Report{ID: v.OperationID, On: on, Version: v.Seen, By: v.By, Why: v.Why, CRMID: crmID})
 	if err != nil {
 		return op, fmt.Errorf("dedup: %w", err)
 	}
 	return op, nil
+}
+
+// early refuses absence while a request may be under way. Another version than the one seen is the store's to judge: it knows
+// a repeat from a page that has moved on. No request can leave between this and Advance, which is guarded by the version.
+func (d *Desk) early(ctx context.Context, v Verdict) error {
+	r, ok := d.st.(store.Reader)
+	if !ok {
+		return fmt.Errorf("the store %T can't tell when it was sent: wait for the quiet period, %v, and set Verdict.Force", d.st, d.quiet)
+	}
+	op, err := r.Operation(ctx, v.OperationID)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	until := op.LastSentAt.Add(d.quiet)
+	if op.Version != v.Seen || op.State != store.NeedsReconciliation || !now.Before(until) {
+		return nil
+	}
+	return &EarlyError{OperationID: op.ID, Sent: max(now.Sub(op.LastSentAt), 0), Until: until}
 }

@@ -13,6 +13,8 @@
 //	go leads.Run(ctx)
 //	http.Handle("/telegram", dedup.Middleware(st, src, nil)(botHandler))
 //
+// Bots that come and go share one handler ([MiddlewareFor]); what is fetched instead of posted comes in by an [Intake].
+//
 // # What is promised
 //
 // A 2xx answer, and a nil error from [Processor.Submit], mean: durably stored. A repeated delivery adds nothing. A second

@@ -49,7 +49,7 @@ func openHouse(t *testing.T, next http.Handler) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := telegram.NewSource(6001, "older-secret,"+doorSecret, nil)
+	src, err := telegram.NewSource(6001, "older-secret-0123456789,"+doorSecret, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestTheDoorOnSQLite(t *testing.T) {
 	})
 	t.Run("either secret of a rotation is taken", func(t *testing.T) {
 		h := openHouse(t, nil)
-		h.post(t, "older-secret", updateBody(1))
+		h.post(t, "older-secret-0123456789", updateBody(1))
 		h.post(t, doorSecret, updateBody(2))
 		if rows := h.rows(t); len(rows) != 2 {
 			t.Errorf("%d rows", len(rows))

@@ -215,7 +215,7 @@ func TestShadow(t *testing.T) {
 }
 
 func TestOnly(t *testing.T) {
-	r := Only(OnePerMessage(titled), Command("/order"), Contact, WebAppData)
+	r := Only(OnePerMessage(titled), Command("/order"), SharedContact, WebAppData)
 	for _, c := range []struct {
 		name  string
 		e     Enquiry
@@ -235,7 +235,7 @@ func TestOnly(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	for _, bad := range []Rule{Only(OnePerMessage(titled)), Only(nil, Contact), Only(OnePerMessage(titled), nil), Only(OnePerMessage(nil), Contact), UntilClosed(-1, titled)} {
+	for _, bad := range []Rule{Only(OnePerMessage(titled)), Only(nil, SharedContact), Only(OnePerMessage(titled), nil), Only(OnePerMessage(nil), SharedContact), UntilClosed(-1, titled)} {
 		if bad.(interface{ validate() error }).validate() == nil {
 			t.Errorf("%#v is accepted", bad)
 		}

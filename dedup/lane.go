@@ -35,6 +35,7 @@ type lane struct {
 
 	due     atomic.Bool // the store may have something to send
 	looking atomic.Bool // its look-ups are under way
+	more    atomic.Bool // and there may be more of them at once
 }
 
 func (p *Processor) newLane(tenant *string, adapter crm.Adapter, rule Rule) (*lane, error) {
@@ -91,8 +92,9 @@ func (l *lane) trustsEmpty() bool {
 
 // lanes are those of a Processor. The zero value serves nobody.
 type lanes struct {
-	all []*lane
-	by  map[string]*lane // nil: the only one serves every tenant
+	all   []*lane
+	by    map[string]*lane // nil: the only one serves every tenant
+	names []string         // the tenants that the store is asked for; nil: all
 
 	mu    sync.Mutex
 	first int // whose turn it is
@@ -160,6 +162,7 @@ func (p *Processor) addTenants(tenants map[string]Tenant) (errs error) {
 		}
 		p.lanes.all = append(p.lanes.all, l)
 		p.lanes.by[name] = l
+		p.lanes.names = append(p.lanes.names, name)
 	}
 	return errs
 }
@@ -172,73 +175,81 @@ func (p *Processor) serving(tenant string) (*lane, error) {
 	return nil, fmt.Errorf("%w: tenant %q is not served here: add it to the map given to NewTenants", store.ErrInvalid, tenant)
 }
 
-// slots are the workers, shared by all lanes.
-type slots struct {
+// slots are places that several share: workers of the lanes, bodies of the bots behind one door.
+type slots[K comparable] struct {
 	mu   sync.Mutex
+	all  int
 	free int
-	each int // how many one lane may hold
-	held map[*lane]int
+	each int // how many one of them may hold
+	held map[K]int
 }
 
-// newSlots leaves, where there are several lanes, a quarter of the workers (one at least) to the others: a CRM that hangs
-// holds its lane's workers until their deadline.
-func newSlots(workers int, several bool) *slots {
-	s := &slots{free: workers, each: workers, held: map[*lane]int{}}
+// newSlots leaves, where there are several, a quarter of the places (one at least) to the others: a CRM that hangs holds its
+// lane's workers until their deadline.
+func newSlots[K comparable](n int, several bool) *slots[K] {
+	s := &slots[K]{all: n, free: n, each: n, held: map[K]int{}}
 	if several {
-		s.each = max(1, workers-max(1, workers/4))
+		s.each = most(n)
 	}
 	return s
 }
 
-// take takes up to n workers for l without waiting.
-func (s *slots) take(l *lane, n int) int {
+// most is how many of n places one may hold.
+func most(n int) int { return max(1, n-max(1, n/4)) }
+
+// take takes up to n places for who without waiting.
+func (s *slots[K]) take(who K, n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n = max(0, min(n, s.free, s.each-s.held[l]))
+	return s.hold(who, n)
+}
+
+func (s *slots[K]) hold(who K, n int) int {
+	n = max(0, min(n, s.free, s.each-s.held[who]))
 	s.free -= n
-	s.held[l] += n
+	if n > 0 {
+		s.held[who] += n
+	}
 	return n
 }
 
-func (s *slots) give(l *lane, n int) {
+// takeFresh is take for what was decided this moment. Where there are several tenants it leaves a quarter of the places (one at
+// least) to what waits: else one tenant's flood of new enquiries would begin before the others' turn.
+func (s *slots[K]) takeFresh(who K, n int, several bool) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if several {
+		n = min(n, s.free-max(1, s.all/4))
+	}
+	return s.hold(who, n)
+}
+
+func (s *slots[K]) give(who K, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free += n
-	s.held[l] -= n
+	if s.held[who] -= n; s.held[who] == 0 {
+		delete(s.held, who)
+	}
 }
 
-// share is what each of n lanes may take of the free ones.
-func (s *slots) share(n int) int {
+// share is what each of n may take of the free ones.
+func (s *slots[K]) share(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return (s.free + n - 1) / n
 }
 
-// strangers are the tenants that this Processor does not serve, and the ordering keys that are theirs: a key never changes its
-// tenant, so that it is read once.
+// strangers are the tenants that this Processor does not serve and has told of.
 type strangers struct {
 	mu   sync.Mutex
 	told map[string]bool
-	keys map[string]bool
 }
 
-// has reports whether key is known to be a stranger's.
-func (s *strangers) has(key string) bool {
+// meet reports whether a tenant is met for the first time.
+func (s *strangers) meet(tenant string) (isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.keys[key]
-}
-
-// note remembers a stranger's key (empty: none), and reports whether the tenant is met for the first time.
-func (s *strangers) note(tenant, key string) (isNew bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.keys == nil || len(s.keys) >= maxKeys {
-		s.keys = map[string]bool{}
-	}
-	if key != "" {
-		s.keys[key] = true
-	}
 	if s.told == nil || len(s.told) >= maxKeys {
 		s.told = map[string]bool{}
 	}
@@ -248,8 +259,8 @@ func (s *strangers) note(tenant, key string) (isNew bool) {
 }
 
 // strange leaves what belongs to another tenant as it is, and says so once for each.
-func (p *Processor) strange(tenant, key string) {
-	if p.strangers.note(tenant, key) {
+func (p *Processor) strange(tenant string) {
+	if p.strangers.meet(tenant) {
 		p.opt.Logger.Warn("leadonce: there are events or operations of a tenant that this Processor does not serve; they are left "+
 			"as they are: add the tenant to the map given to NewTenants, or run a process that serves it", "tenant", tenant)
 	}

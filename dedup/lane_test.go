@@ -46,7 +46,7 @@ func (b *bed) tenantsOn(st store.Store, tenants map[string]dedup.Tenant, change 
 
 func (b *bed) submit(p *dedup.Processor, tenant, key string) store.Operation {
 	b.t.Helper()
-	op, err := p.SubmitTenant(b.ctx, tenant, key, dedup.Person{ID: key}, crm.Lead{Title: key})
+	op, err := p.Submit(b.ctx, key, dedup.Person{ID: key, Tenant: tenant}, crm.Lead{Title: key})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -314,6 +314,30 @@ func TestStrangers(t *testing.T) {
 			}
 		})
 	})
+	t.Run("what they get later, elsewhere, is told of within a minute", func(t *testing.T) {
+		for what, arrives := range map[string]func(b *bed, c *book){
+			"an event": func(b *bed, _ *book) { b.accept(eventOf("stranger", 1, 1, "please call me")) },
+			"a lease that ended": func(b *bed, c *book) {
+				b.submit(b.tenantsOn(b.st, map[string]dedup.Tenant{"stranger": {c, nil}}), "stranger", "x")
+				ops, err := b.st.Claim(b.ctx, store.Claim{Owner: "dead", Limit: 1, Lease: time.Second, Quiet: time.Second})
+				if err != nil || len(ops) != 1 {
+					t.Fatalf("%d claimed, %v", len(ops), err)
+				}
+			},
+		} {
+			virtual(t, none, func(b *bed) {
+				c := &book{}
+				stop := b.run(b.tenantsOn(&polls{Store: b.st}, map[string]dedup.Tenant{"a": {c, perMessage}}))
+				time.Sleep(10 * time.Second)
+				arrives(b, c)
+				time.Sleep(time.Minute)
+				stop()
+				if n := strings.Count(b.log.String(), `"tenant":"stranger"`); n != 1 {
+					t.Errorf("%s was told of %d times, want once", what, n)
+				}
+			})
+		}
+	})
 	t.Run("their backlog of events does not stand before ours", func(t *testing.T) {
 		virtual(t, none, func(b *bed) {
 			for i := range 450 {
@@ -362,8 +386,9 @@ func TestStrangers(t *testing.T) {
 			p := b.tenantsOn(b.st, map[string]dedup.Tenant{"a": {&book{}, nil}})
 			who, l := dedup.Person{ID: "7"}, crm.Lead{Title: "x"}
 			_, err := p.Submit(b.ctx, "k", who, l)
-			_, err2 := p.SubmitTenant(b.ctx, "b", "k", who, l)
-			_, err3 := p.SubmitTx(b.ctx, nil, "b", "k", who, l)
+			who.Tenant = "b"
+			_, err2 := p.Submit(b.ctx, "k", who, l)
+			_, err3 := p.SubmitTx(b.ctx, nil, "k", who, l)
 			for i, err := range []error{err, err2, err3} {
 				if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "NewTenants") {
 					t.Errorf("call %d: %v", i, err)
@@ -420,7 +445,7 @@ func TestNewTenantsRefuses(t *testing.T) {
 			"a name that is no text": {map[string]dedup.Tenant{"a\x00": good}, dedup.Options{}, []string{`tenant "a\x00"`, "UTF-8"}},
 			"options out of bounds":  {map[string]dedup.Tenant{"good": good}, dedup.Options{Workers: -1}, []string{"Workers"}},
 			"trust in look-ups that nobody has": {map[string]dedup.Tenant{"good": {adapterFunc(nil), nil}}, dedup.Options{TrustEmptyLookup: true},
-				[]string{"TrustEmptyLookup"}},
+				[]string{"TrustEmptyLookup", "has no look-up"}},
 		} {
 			_, err := dedup.NewTenants(b.st, c.tenants, &c.o)
 			for _, want := range c.want {

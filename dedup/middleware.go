@@ -3,9 +3,6 @@ package dedup
 import (
 	"bytes"
 	"cmp"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,15 +26,16 @@ type MiddlewareOptions struct {
 	InnerTimeout  time.Duration // how long the wrapped handler may take before it is left behind; default 10 s
 	MaxReply      int64         // bytes that the wrapped handler may answer; what is longer is dropped; default 1 MiB
 
-	// ForwardDuplicates calls the wrapped handler for every authentic delivery, also for a repeated one. Without it the
-	// handler is called by the request that stored the event, once: if the process dies between the commit and the call, or
-	// the store committed and its answer came too late (503, then a duplicate), the bot never sees that message, though the
-	// lead is made. A bot whose dialogue ends in Submit should set it, and bear repeats itself.
+	// ForwardDuplicates calls the wrapped handler for every authentic delivery. Without it the handler is called once for each
+	// event in the life of this process: by the request that stored it, or else by the first delivery that finds it stored. So
+	// what a process stored and died before it called the handler is called for by the next one, when the sender repeats;
+	// a handler may see an update twice over a crash or in two processes, as without the middleware, and misses none.
 	ForwardDuplicates bool
 
 	// AddAccount says that the source's bot is a further one beside those that the database knows for its tenant. Without it
 	// an unknown bot is refused (503) as long as CheckAccounts would refuse it alone; a process with several bots calls
 	// CheckAccounts with all of them at start instead. A bot that is known under another tenant is refused in any case.
+	// MiddlewareFor takes it as set.
 	AddAccount bool
 
 	// OnDelivery is called after each answer, in the request's goroutine: for metrics. It must not block.
@@ -47,8 +45,8 @@ type MiddlewareOptions struct {
 
 // Delivery is what became of one request at the door.
 type Delivery struct {
-	// Status is what was answered: 200 stored (now or before) · 400 cut short · 401 not authentic · 405 not a POST · 413 too
-	// long · 503 not stored, to be repeated.
+	// Status is what was answered: 200 stored (now or before) · 400 cut short · 401 not authentic · 404 no such source
+	// (MiddlewareFor) · 405 not a POST · 413 too long · 503 not stored, to be repeated.
 	Status int
 	// Source, Bot, UpdateID and Kind are those of the event; empty if there is none.
 	Source, Bot, UpdateID, Kind string
@@ -92,38 +90,44 @@ type Quarantiner interface {
 //
 // A nil store or source and a negative setting are a programmer's bugs: Middleware panics.
 func Middleware(st store.Store, src Source, o *MiddlewareOptions) func(http.Handler) http.Handler {
-	d := newDoor(st, src, o)
+	d := newDoor("Middleware", st, o, false)
+	if src == nil {
+		panic("dedup.Middleware: the source is nil: make one with telegram.NewSource")
+	}
+	from := newOrigin(src, d.o.Logger)
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.serve(w, r, next) })
+		find := func(*http.Request) (origin, http.Handler, error) { return from, next, nil }
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.serve(w, r, find) })
 	}
 }
 
 type door struct {
-	st     store.Store
-	src    Source
+	entry  entry
 	o      MiddlewareOptions
-	intake chan struct{} // a place for every body that is held until it is stored
-	rooms  chan struct{} // one for every wrapped handler that runs
-	logger *slog.Logger  // names the source
-	loud   throttle      // refusals come by the thousand
-	forged throttle      // and forgeries, by whoever finds the address
-	wrong  throttle      // a changed account is one mistake, however many deliveries meet it
+	intake *slots[store.Account] // a place for every body that is held until it is stored
+	rooms  *slots[store.Account] // one for every wrapped handler that runs
 
-	accounts accountCheck
+	handed handed // the events that the wrapped handler was called for
+
+	loud    throttle  // refusals come by the thousand
+	broken  throttle  // panics that anybody may cause
+	unknown throttle  // and whoever finds the address may send what is not ours
+	forged  throttles // or forgeries, to any bot
+	wrong   throttles // a changed account is one mistake, however many deliveries meet it
 }
 
-func newDoor(st store.Store, src Source, o *MiddlewareOptions) *door {
+// newDoor is that of name, for one source or for many.
+func newDoor(name string, st store.Store, o *MiddlewareOptions, many bool) *door {
 	var v MiddlewareOptions
 	if o != nil {
 		v = *o
 	}
 	bug := func(bad bool, format string, args ...any) {
 		if bad {
-			panic("dedup.Middleware: " + fmt.Sprintf(format, args...))
+			panic("dedup." + name + ": " + fmt.Sprintf(format, args...))
 		}
 	}
 	bug(st == nil, "the store is nil: open one with sqlite.Open")
-	bug(src == nil, "the source is nil: make one with telegram.NewSource")
 	bug(v.MaxBody < 0 || v.MaxBody > math.MaxInt32,
 		"MiddlewareOptions.MaxBody is %d, must be 1 to 2^31-1 bytes, or 0 for 1 MiB", v.MaxBody)
 	bug(v.MaxReply < 0, "MiddlewareOptions.MaxReply is %d, must not be negative", v.MaxReply)
@@ -141,8 +145,8 @@ func newDoor(st store.Store, src Source, o *MiddlewareOptions) *door {
 	v.HeadStart = cmp.Or(v.HeadStart, 2*time.Second)
 	v.InnerTimeout = cmp.Or(v.InnerTimeout, 10*time.Second)
 	v.Logger = cmp.Or(v.Logger, slog.Default())
-	return &door{st: st, src: src, o: v, intake: make(chan struct{}, v.InFlight), rooms: make(chan struct{}, v.InFlight),
-		accounts: newAccountCheck(v.AddAccount), logger: v.Logger.With("source", sourceName(src))}
+	return &door{o: v, intake: newSlots[store.Account](v.InFlight, many), rooms: newSlots[store.Account](v.InFlight, many),
+		entry: entry{st: st, timeout: v.AcceptTimeout, headStart: v.HeadStart, accounts: newAccountCheck(v.AddAccount || many, many)}}
 }
 
 // refusal is why a delivery is not stored, and what is answered.
@@ -156,53 +160,68 @@ func (e *refusal) Unwrap() error { return e.err }
 
 func refuse(status int, err error) error { return &refusal{status, err} }
 
-var (
-	errMethod     = errors.New("only POST is taken")
-	errSaturated  = errors.New("as many bodies as allowed are held already")
-	errTooLong    = errors.New("the body is too long")
-	errBadSource  = errors.New("the source failed")
-	errStorePanic = errors.New("the store panicked")
-)
-
-func (d *door) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	began := time.Now()
-	var x Delivery
-	body, err := d.take(w, r, &x)
-	x.Took = time.Since(began)
-	var reply *innerReply
+// outcome sets what is answered to a delivery that came to err.
+func (x *Delivery) outcome(err error) {
 	var no *refusal
 	switch {
 	case err == nil:
 		x.Status = http.StatusOK
-		if next != nil && (!x.Receipt.Duplicate || d.o.ForwardDuplicates) {
-			x.Inner, reply = d.forward(r, body, next, x)
-		}
 	case errors.As(err, &no):
 		x.Status, x.Err = no.status, no.err
 	default:
 		x.Status, x.Err = http.StatusServiceUnavailable, err
 	}
+}
+
+var (
+	errMethod    = errors.New("only POST is taken")
+	errSaturated = errors.New("as many bodies as allowed are held already")
+	errTooLong   = errors.New("the body is too long")
+)
+
+func (d *door) serve(w http.ResponseWriter, r *http.Request, find finder) {
+	began := time.Now()
+	var x Delivery
+	var body []byte
+	from, next, err := d.admit(r, find)
+	if err == nil {
+		body, err = d.take(w, r, from, &x)
+	}
+	x.Took = time.Since(began)
+	x.outcome(err)
+	var reply *innerReply
+	if err == nil && next != nil && (d.handed.first(x.Receipt) || d.o.ForwardDuplicates) {
+		x.Inner, reply = d.forward(r, from, body, next, x)
+	}
 	d.answer(w, x.Status, reply)
-	d.log(x)
+	d.log(from, x)
 	if d.o.OnDelivery != nil {
 		guard(d.o.Logger, func() { d.o.OnDelivery(x) })
 	}
 }
 
+// finder tells whose request it is, and who gets it after the commit.
+type finder func(r *http.Request) (origin, http.Handler, error)
+
+// admit is what comes before anything of a request is believed or read.
+func (d *door) admit(r *http.Request, find finder) (origin, http.Handler, error) {
+	if r.Method != http.MethodPost {
+		return origin{log: d.o.Logger}, nil, refuse(http.StatusMethodNotAllowed, errMethod)
+	}
+	return find(r)
+}
+
 // take brings a request to its commit and returns its body.
-func (d *door) take(w http.ResponseWriter, r *http.Request, x *Delivery) (_ []byte, err error) {
-	in := &body{door: d, w: w, r: r}
+func (d *door) take(w http.ResponseWriter, r *http.Request, from origin, x *Delivery) (_ []byte, err error) {
+	in := &body{door: d, who: from.account, w: w, r: r}
 	defer in.release()
 	defer func() {
 		if v := recover(); v != nil {
-			d.panicked("source", v)
+			d.panicked(from, "source", v)
 			err = refuse(http.StatusServiceUnavailable, errBadSource)
 		}
 	}()
-	if r.Method != http.MethodPost {
-		return nil, refuse(http.StatusMethodNotAllowed, errMethod)
-	}
-	err = d.src.Authenticate(r, in.read)
+	err = from.Authenticate(r, in.read)
 	switch {
 	case in.err != nil:
 		return nil, in.err
@@ -215,75 +234,11 @@ func (d *door) take(w http.ResponseWriter, r *http.Request, x *Delivery) (_ []by
 	if err != nil {
 		return nil, err
 	}
-	e, err := d.parse(raw)
+	e, err := from.parse(raw)
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, ErrIncomplete)
 	}
-	return raw, d.accept(r.Context(), e, raw, x)
-}
-
-// parse never fails but for a body that is cut short: what the source can't make an event of goes into quarantine.
-func (d *door) parse(raw []byte) (e store.Event, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			d.panicked("parser", v)
-			e, err = d.quarantine(raw, "the parser panicked"), nil
-		}
-	}()
-	e, err = d.src.Parse(raw)
-	switch {
-	case errors.Is(err, ErrIncomplete):
-		return e, err
-	case err != nil:
-		return d.quarantine(raw, "the source returned an error"), nil
-	case e.UpdateID == "" || e.OrderingKey == "":
-		return d.quarantine(raw, "the source returned an event without id or ordering key"), nil
-	}
-	return e, nil
-}
-
-func (d *door) quarantine(raw []byte, why string) store.Event {
-	if q, ok := d.src.(Quarantiner); ok {
-		return q.Quarantine(raw, why)
-	}
-	sum := sha256.Sum256(raw)
-	hash := hex.EncodeToString(sum[:])
-	source := fmt.Sprintf("%T", d.src)
-	return store.Event{Source: source, UpdateID: "sha256:" + hash, Hash: hash, Kind: "quarantined",
-		Fingerprints: []store.Fingerprint{{Version: 1, Sum: hash}}, OrderingKey: OrderingKey("", source, "", "event", hash),
-		ContentID: hash, DealKey: hash, Payload: raw, Enquiry: []byte("{}"), Quarantine: why}
-}
-
-// accept commits the event. An event that the store will never take is put into quarantine, or its sender would repeat it
-// for ever.
-func (d *door) accept(ctx context.Context, e store.Event, raw []byte, x *Delivery) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.o.AcceptTimeout)
-	defer cancel()
-	e.HeadStart = d.o.HeadStart
-	receipt, err := d.commit(ctx, e)
-	if errors.Is(err, store.ErrInvalid) && e.Quarantine == "" {
-		e = d.quarantine(raw, "the store refuses one of its fields")
-		receipt, err = d.commit(ctx, e)
-	}
-	x.Source, x.Bot, x.UpdateID, x.Kind, x.Quarantined = e.Source, e.Bot, e.UpdateID, e.Kind, e.Quarantine != ""
-	if err != nil {
-		return refuse(http.StatusServiceUnavailable, err)
-	}
-	x.Receipt = receipt
-	return nil
-}
-
-func (d *door) commit(ctx context.Context, e store.Event) (_ store.Receipt, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			d.panicked("store", v)
-			err = errStorePanic
-		}
-	}()
-	if err := d.accounts.done(ctx, d.st, d.src); err != nil {
-		return store.Receipt{}, err
-	}
-	return d.st.Accept(ctx, e)
+	return raw, d.entry.accept(r.Context(), from, e, raw, x)
 }
 
 // answer writes the status, and the wrapped handler's reply if there is one.
@@ -310,6 +265,7 @@ func (d *door) answer(w http.ResponseWriter, status int, reply *innerReply) {
 // body is the body of one request: read at most once, and holding a place from then on.
 type body struct {
 	door *door
+	who  store.Account
 	w    http.ResponseWriter
 	r    *http.Request
 	done bool
@@ -333,12 +289,10 @@ func (b *body) load() ([]byte, error) {
 		return nil, refuse(http.StatusRequestEntityTooLarge,
 			fmt.Errorf("%d bytes are announced, %d allowed: %w", announced, limit, errTooLong))
 	}
-	select {
-	case b.door.intake <- struct{}{}:
-		b.held = true
-	default:
+	if b.door.intake.take(b.who, 1) == 0 {
 		return nil, refuse(http.StatusServiceUnavailable, errSaturated)
 	}
+	b.held = true
 	if b.r.Body == nil {
 		b.r.Body = http.NoBody
 	}
@@ -359,6 +313,6 @@ func (b *body) load() ([]byte, error) {
 func (b *body) release() {
 	if b.held {
 		b.held = false
-		<-b.door.intake
+		b.door.intake.give(b.who, 1)
 	}
 }

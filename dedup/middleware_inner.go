@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/leadonce/leadonce/store"
 )
 
 // middleware_inner.go: the wrapped handler, kept at arm's length: whatever it does, the delivery is stored and answered 200.
@@ -16,7 +18,7 @@ type InnerResult string
 
 // The results of a wrapped handler. Everything but InnerReplied is answered with an empty 200.
 const (
-	InnerNone     InnerResult = ""         // not called: there is none, or the delivery is a repeated one
+	InnerNone     InnerResult = ""         // not called: there is none, or it was called for this event before
 	InnerReplied  InnerResult = "replied"  // a 2xx; its body was passed on
 	InnerRefused  InnerResult = "refused"  // another status
 	InnerDropped  InnerResult = "dropped"  // a 2xx whose body is longer than MaxReply or has a Content-Encoding
@@ -26,11 +28,9 @@ const (
 )
 
 // forward calls the wrapped handler with its body restored, and returns its reply if that is to be passed on.
-func (d *door) forward(r *http.Request, raw []byte, next http.Handler, x Delivery) (InnerResult, *innerReply) {
-	select {
-	case d.rooms <- struct{}{}:
-	default:
-		d.inner(x, InnerSkipped, 0)
+func (d *door) forward(r *http.Request, from origin, raw []byte, next http.Handler, x Delivery) (InnerResult, *innerReply) {
+	if d.rooms.take(from.account, 1) == 0 {
+		from.inner(x, InnerSkipped, 0)
 		return InnerSkipped, nil
 	}
 	reply := &innerReply{header: http.Header{}, left: d.o.MaxReply}
@@ -51,10 +51,10 @@ func (d *door) forward(r *http.Request, raw []byte, next http.Handler, x Deliver
 	go func() {
 		result := InnerPanicked // also if the goroutine is ended by runtime.Goexit
 		defer func() { done <- result }()
-		defer func() { <-d.rooms }() // before that: the next delivery may come at once
+		defer d.rooms.give(from.account, 1) // before that: the next delivery may come at once
 		defer func() {
 			if v := recover(); v != nil {
-				d.panicked("wrapped handler", v)
+				from.panicked("wrapped handler", v)
 			}
 		}()
 		next.ServeHTTP(reply, in)
@@ -73,7 +73,7 @@ func (d *door) forward(r *http.Request, raw []byte, next http.Handler, x Deliver
 	if result == InnerReplied {
 		result = reply.verdict()
 	}
-	d.inner(x, result, reply.status)
+	from.inner(x, result, reply.status)
 	if result != InnerReplied {
 		return result, nil
 	}
@@ -81,9 +81,9 @@ func (d *door) forward(r *http.Request, raw []byte, next http.Handler, x Deliver
 }
 
 // inner logs what the wrapped handler did not do.
-func (d *door) inner(x Delivery, result InnerResult, status int) {
+func (from origin) inner(x Delivery, result InnerResult, status int) {
 	if result != InnerReplied {
-		d.logger.Warn("leadonce: the wrapped handler's answer is not passed on; the update is stored all the same",
+		from.logger().Warn("leadonce: the wrapped handler's answer is not passed on; the update is stored all the same",
 			"result", string(result), "status", status, "bot", x.Bot, "update", x.UpdateID, "event", x.Receipt.EventID)
 	}
 }
@@ -149,20 +149,29 @@ func (w *innerReply) verdict() InnerResult {
 	return InnerReplied
 }
 
-// throttle lets one line through now and then, and counts the others.
-type throttle struct {
-	mu   sync.Mutex
-	next time.Time
-	held int
+// handed remembers for which events the handler was called in this process, the most recent ones: a sender that repeats for 24
+// hours repeats the most recent first.
+type handed struct {
+	mu        sync.Mutex
+	now, then map[int64]bool
 }
 
-func (t *throttle) allow(now time.Time, every time.Duration) (ok bool, held int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now.Before(t.next) {
-		t.held++
-		return false, 0
+// maxHanded is how many are remembered at least.
+const maxHanded = 50_000
+
+// first reports whether the handler is to be called for this delivery.
+func (h *handed) first(r store.Receipt) bool {
+	if r.EventID == 0 { // a store that does not say
+		return !r.Duplicate
 	}
-	held, t.held, t.next = t.held, 0, now.Add(every)
-	return true, held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now[r.EventID] || h.then[r.EventID] {
+		return false
+	}
+	if len(h.now) >= maxHanded || h.now == nil {
+		h.then, h.now = h.now, map[int64]bool{}
+	}
+	h.now[r.EventID] = true
+	return true
 }

@@ -118,6 +118,22 @@ func TestWrappedHandlerGetsTheRequest(t *testing.T) {
 			t.Errorf("%d calls, %d rows", n, len(d.st.stored()))
 		}
 	})
+	t.Run("for what an earlier process stored and did not come to hand on, once", func(t *testing.T) {
+		n := 0
+		d := openDoor(t, nil, nil, dedup.MiddlewareOptions{})
+		d.post(updateBody(1))
+		src, err := telegram.NewSource(6001, doorSecret, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.h = dedup.Middleware(d.st, src, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { n++ }))
+		for range 3 {
+			d.post(updateBody(1))
+		}
+		if n != 1 || len(d.st.stored()) != 1 {
+			t.Errorf("%d calls, %d rows", n, len(d.st.stored()))
+		}
+	})
 	t.Run("after the commit, never before", func(t *testing.T) {
 		var d *entrance
 		d = openDoor(t, nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -2,61 +2,109 @@ package dedup
 
 import (
 	"errors"
-	"fmt"
+	"maps"
 	"net/http"
-	"runtime/debug"
-	"strings"
+	"sync"
 	"time"
+
+	"github.com/leadonce/leadonce/store"
 )
 
 // middleware_log.go: what the door says to whoever runs it. Nothing of what came in.
 
 // log says what somebody has to know. It never quotes what came in.
-func (d *door) log(x Delivery) {
-	l := d.logger
+func (d *door) log(from origin, x Delivery) {
+	now := time.Now()
 	switch {
 	case x.Status == http.StatusMethodNotAllowed:
+	case x.Status == http.StatusNotFound:
+		if ok, held := d.unknown.allow(now, time.Minute); ok {
+			from.logger().Warn("leadonce: a request for a bot that is not known was refused", "like_it_since_the_last_line", held)
+		}
 	case x.Status == http.StatusUnauthorized:
-		if ok, held := d.forged.allow(time.Now(), time.Minute); ok {
-			l.Warn("leadonce: a request without a valid secret was refused; if nothing else arrives, compare its secret with the "+
-				"one that was given to the sender", "like_it_since_the_last_line", held)
+		if ok, held := d.forged.allow(from.account, now, time.Minute); ok {
+			from.logger().Warn("leadonce: a request without a valid secret was refused; if nothing else arrives, compare its secret "+
+				"with the one that was given to the sender", "like_it_since_the_last_line", held)
 		}
 	case errors.Is(x.Err, ErrAccountChanged):
-		if ok, held := d.wrong.allow(time.Now(), time.Minute); ok {
-			l.Error("leadonce: every delivery is refused and will be repeated by its sender, until this is mended", "error", x.Err,
-				"like_it_since_the_last_line", held)
+		if ok, held := d.wrong.allow(from.account, now, time.Minute); ok {
+			from.logger().Error("leadonce: every delivery is refused and will be repeated by its sender, until this is mended",
+				"error", x.Err, "like_it_since_the_last_line", held)
 		}
 	case x.Status != http.StatusOK:
-		if ok, held := d.loud.allow(time.Now(), time.Second); ok {
+		if ok, held := d.loud.allow(now, time.Second); ok {
 			args := []any{"status", x.Status, "bot", x.Bot, "update", x.UpdateID, "like_it_since_the_last_line", held}
 			if x.Status == http.StatusServiceUnavailable || errors.Is(x.Err, errTooLong) {
 				args = append(args, "error", x.Err)
 			} else {
 				args = append(args, "error", "the body was cut short or can't be read")
 			}
-			l.Error("leadonce: a delivery was refused; its sender has to repeat it", args...)
+			from.logger().Error("leadonce: a delivery was refused; its sender has to repeat it", args...)
 		}
-	case x.Quarantined && !x.Receipt.Duplicate:
-		l.Warn("leadonce: an authentic body was not understood and is kept in quarantine", "bot", x.Bot, "event", x.Receipt.EventID)
-	case x.Receipt.Reused:
-		l.Warn("leadonce: the source has used an update id again for something else; both are kept", "bot", x.Bot,
-			"update", x.UpdateID, "event", x.Receipt.EventID, "epoch", x.Receipt.Epoch)
+	default:
+		from.kept(x)
 	}
 }
 
-// sourceName tells a door from the others of a process: the source's account where it says that, else its type.
-func sourceName(src Source) (name string) {
-	name = fmt.Sprintf("%T", src)
-	defer func() { _ = recover() }() // the host's code: what it says is only for the log
-	if s, ok := src.(AccountSource); ok {
-		a := s.Account()
-		name = strings.TrimSpace(a.Source + " " + a.Bot + " " + a.Tenant)
+// panicked tells of a panic that anybody may have caused, once a second.
+func (d *door) panicked(from origin, who string, v any) {
+	if ok, _ := d.broken.allow(time.Now(), time.Second); ok {
+		from.panicked(who, v)
 	}
-	return name
 }
 
-// panicked logs where, not what: the value may quote a payload.
-func (d *door) panicked(who string, v any) {
-	d.logger.Error("leadonce: a panic at the door was recovered", "in", who,
-		"type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+// throttles are one for each account, as long as there are not too many: then those that are left share one.
+type throttles struct {
+	mu   sync.Mutex
+	each map[store.Account]*throttle
+	rest throttle
+}
+
+// maxThrottles is how many accounts may have a line of their own at one time.
+const maxThrottles = 64
+
+func (t *throttles) allow(who store.Account, now time.Time, every time.Duration) (ok bool, held int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	one := t.each[who]
+	if one == nil && len(t.each) >= maxThrottles {
+		maps.DeleteFunc(t.each, func(_ store.Account, old *throttle) bool { return old.over(now) })
+	}
+	switch {
+	case one != nil:
+	case len(t.each) >= maxThrottles:
+		one = &t.rest
+	default:
+		if t.each == nil {
+			t.each = map[store.Account]*throttle{}
+		}
+		one = &throttle{}
+		t.each[who] = one
+	}
+	return one.allow(now, every)
+}
+
+// throttle lets one line through now and then, and counts the others.
+type throttle struct {
+	mu   sync.Mutex
+	next time.Time
+	held int
+}
+
+func (t *throttle) allow(now time.Time, every time.Duration) (ok bool, held int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Before(t.next) {
+		t.held++
+		return false, 0
+	}
+	held, t.held, t.next = t.held, 0, now.Add(every)
+	return true, held
+}
+
+// over reports whether it holds nothing back any more.
+func (t *throttle) over(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !now.Before(t.next)
 }

@@ -78,6 +78,9 @@ type FileJob struct {
 // leaseMargin is what stays of a lease when the longest call begun under it is abandoned.
 const leaseMargin = 5 * time.Second
 
+// defaultQuiet is the quiet period of a Desk without a Processor too.
+const defaultQuiet = 2 * time.Minute
+
 func (o *Options) withDefaults() Options {
 	var d Options
 	if o != nil {
@@ -86,7 +89,7 @@ func (o *Options) withDefaults() Options {
 	d.Workers = cmp.Or(d.Workers, 8)
 	d.CallTimeout = cmp.Or(d.CallTimeout, 20*time.Second)
 	d.Lease = cmp.Or(d.Lease, 60*time.Second)
-	d.QuietPeriod = cmp.Or(d.QuietPeriod, 2*time.Minute)
+	d.QuietPeriod = cmp.Or(d.QuietPeriod, defaultQuiet)
 	d.BackoffMin = cmp.Or(d.BackoffMin, time.Second)
 	d.BackoffMax = cmp.Or(d.BackoffMax, 5*time.Minute)
 	d.Poll = cmp.Or(d.Poll, time.Second)
@@ -157,6 +160,12 @@ func (p *Processor) validateTrust() error {
 	if !p.opt.TrustEmptyLookup || slices.ContainsFunc(p.lanes.all, (*lane).trustsEmpty) {
 		return nil
 	}
+	at := slices.IndexFunc(p.lanes.all, func(l *lane) bool { _, finds := l.adapter.(crm.Finder); return finds })
+	l := p.lanes.all[max(at, 0)]
+	if at < 0 {
+		return fmt.Errorf("dedup: Options.TrustEmptyLookup is on, but %s has no look-up (crm.Finder): take the option off, "+
+			"or give the adapter a FindLead", l.desc.Identity)
+	}
 	return fmt.Errorf("dedup: Options.TrustEmptyLookup is on, but %s does not say that its look-up reads its own writes: "+
-		"an empty answer proves nothing there", p.lanes.all[0].desc.Identity)
+		"an empty answer proves nothing there", l.desc.Identity)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/leadonce/leadonce/store"
@@ -14,22 +13,21 @@ import (
 // planner.go: finds ordering keys with unplanned events and commits decisions about them, optimistically: read, decide,
 // compare-and-set. No lock is held while a rule thinks.
 
+// pollBatch is how many keys one poll brings.
+const pollBatch = 200
+
 // pollKeys asks the store for keys that no hint told of: events of other processes, of a past life, and rules to retry.
 func (p *Processor) pollKeys(ctx context.Context) {
-	limit := pollBatch
 	for {
-		keys, err := p.st.DueKeys(ctx, limit)
+		keys, err := p.st.DueKeys(ctx, pollBatch, p.lanes.names...)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			p.storeFailed("DueKeys", err)
 		}
-		limit = pollBatch
 		for _, k := range keys {
-			if !p.enqueue(k) && limit < maxKeys {
-				limit++ // strangers' keys must not stand before ours
-			}
+			p.keys.add(k.Key, k.Tenant)
 		}
 		if !pause(ctx, p.opt.Poll) {
 			return
@@ -37,30 +35,30 @@ func (p *Processor) pollKeys(ctx context.Context) {
 	}
 }
 
-// pollBatch is how many keys one poll brings.
-const pollBatch = 200
-
-// enqueue has a key planned, unless it is known to be a stranger's.
-func (p *Processor) enqueue(key string) bool {
-	if p.strangers.has(key) {
-		return false
+// hinted takes a hint of the store's.
+func (p *Processor) hinted(h store.Hint) {
+	switch {
+	case h.OrderingKey == "":
+		p.poke(nil)
+	case h.Tenant != "" && p.lanes.of(h.Tenant) == nil:
+		p.strange(h.Tenant)
+	default:
+		p.keys.add(h.OrderingKey, h.Tenant)
 	}
-	p.keys.add(key)
-	return true
 }
 
 func (p *Processor) planLoop(ctx context.Context) {
-	for {
+	for ctx.Err() == nil { // not by the queue alone: the next Run opens it again, perhaps before a rule that hangs has returned
 		key, ok := p.keys.take()
 		if !ok {
 			return
 		}
 		again, err := p.planKey(ctx, key)
-		p.keys.done(key, again)
 		if err != nil && ctx.Err() == nil {
 			p.storeFailed("plan", err)
 			pause(ctx, p.opt.BackoffMin) // the key comes back by the next poll
 		}
+		p.keys.done(key, again) // not before: the pause is its tenant's
 	}
 }
 
@@ -75,6 +73,9 @@ func (p *Processor) planKey(ctx context.Context, key string) (again bool, err er
 		l, rest := p.laneOf(&view)
 		if l == nil {
 			return false, nil
+		}
+		if !p.keys.belongs(key, view.Events[0].Tenant) {
+			return true, nil
 		}
 		start := time.Now()
 		pl, failed, ask := plan(view, l.policy, asked...)
@@ -93,23 +94,24 @@ func (p *Processor) planKey(ctx context.Context, key string) (again bool, err er
 		if err != nil {
 			return false, err
 		}
-		p.planned(l, pl, failed, begun, time.Since(start))
-		return p.movedOn(pl) || rest || len(view.Events) >= store.ViewEvents, nil
+		tenant := view.Events[0].Tenant
+		p.planned(l, pl, failed, begun, Planned{tenant, len(pl.Events), len(pl.Operations), time.Since(start)})
+		return p.movedOn(pl, tenant) || rest || len(view.Events) >= store.ViewEvents, nil
 	}
 	return false, nil // the poll brings the key back
 }
 
 // movedOn tells the ordering keys to which a plan has sent events, and reports whether its own has more to do at once.
-func (p *Processor) movedOn(pl store.Plan) (again bool) {
+func (p *Processor) movedOn(pl store.Plan, tenant string) (again bool) {
 	for _, e := range pl.Events {
 		if e.MoveTo != "" && e.Retry == 0 {
-			p.keys.add(e.MoveTo)
+			p.keys.add(e.MoveTo, tenant)
 		}
 	}
 	if pl.Merge == nil {
 		return false
 	}
-	p.keys.add(pl.Merge.To)
+	p.keys.add(pl.Merge.To, tenant)
 	return pl.Merge.To == pl.Key
 }
 
@@ -121,7 +123,7 @@ func (p *Processor) laneOf(view *store.KeyView) (l *lane, rest bool) {
 	}
 	tenant := view.Events[0].Tenant
 	if l = p.lanes.of(tenant); l == nil {
-		p.strange(tenant, view.Key)
+		p.strange(tenant)
 		return nil, false
 	}
 	other := func(e store.EventRow) bool { return e.Tenant != tenant }
@@ -135,7 +137,7 @@ func (p *Processor) laneOf(view *store.KeyView) (l *lane, rest bool) {
 func (p *Processor) commitPlan(l *lane, pl store.Plan) ([]store.Operation, error) {
 	free := 0
 	if len(pl.Operations) > 0 && !l.health.isPaused() {
-		free = p.slots.take(l, len(pl.Operations))
+		free = p.slots.takeFresh(l, len(pl.Operations), p.keys.several())
 	}
 	if free > 0 {
 		c := l.terms.claim
@@ -154,9 +156,9 @@ func (p *Processor) commitPlan(l *lane, pl store.Plan) ([]store.Operation, error
 	return begun, err
 }
 
-func (p *Processor) planned(l *lane, pl store.Plan, failed []store.EventEnd, begun []store.Operation, took time.Duration) {
+func (p *Processor) planned(l *lane, pl store.Plan, failed []store.EventEnd, begun []store.Operation, did Planned) {
 	if f := p.opt.Observer.Planned; f != nil {
-		guard(p.opt.Logger, func() { f(len(pl.Events), len(pl.Operations), took) })
+		guard(p.opt.Logger, func() { f(did) })
 	}
 	for _, e := range failed {
 		parked := e.State == store.EventParked
@@ -173,22 +175,33 @@ func (p *Processor) planned(l *lane, pl store.Plan, failed []store.EventEnd, beg
 	}
 }
 
-// decide runs the rule so that a panic or a hang is an error like any other. A hanging rule keeps its goroutine; the event
-// is parked after the attempts, so there are few of them.
+// ruleRoom is how many calls of the rule may hang for one tenant. It is more than a few odd enquiries bring about, since what
+// comes beyond it is parked.
+const ruleRoom = 1000
+
+// decide runs the rule so that a panic or a hang is an error like any other. A call that hangs keeps its goroutine; when there
+// are too many of them the rule is not called, which is a failure like any other too: a rule that always hangs does so at every
+// attempt of every event, and they may be many.
 func (p *Processor) decide(rule Rule, e Enquiry, h History) (Decision, error) {
 	type answer struct {
 		d   Decision
 		err error
 	}
+	if p.rules.take(e.Tenant, 1) == 0 {
+		return Decision{}, fmt.Errorf("was not called: %d earlier calls hang", ruleRoom)
+	}
 	c := make(chan answer, 1)
 	go func() {
+		a := answer{err: errors.New("ended its goroutine")} // runtime.Goexit
+		defer func() { c <- a }()
+		defer p.rules.give(e.Tenant, 1)
 		defer func() {
 			if r := recover(); r != nil {
-				c <- answer{err: fmt.Errorf("panicked: %T", r)}
+				a.err = fmt.Errorf("panicked: %T", r)
 			}
 		}()
 		d, err := rule.Decide(e, h)
-		c <- answer{d, readable(err)}
+		a = answer{d, readable(err)}
 	}()
 	t := time.NewTimer(p.opt.RuleTimeout)
 	defer t.Stop()
@@ -210,84 +223,4 @@ func (p *Processor) onlyCorrupt(call string, err error) error {
 	}
 	p.storeFailed(call, err)
 	return nil
-}
-
-// keyQueue hands out ordering keys so that one key is planned by one goroutine of this process at a time.
-type keyQueue struct {
-	mu     sync.Mutex
-	cond   *sync.Cond
-	queue  []string
-	state  map[string]keyState
-	closed bool
-}
-
-type keyState int
-
-const (
-	queued keyState = iota + 1
-	taken
-	takenAgain // taken, and a hint came meanwhile
-)
-
-// maxKeys bounds the queue: beyond it a hint is dropped, and the poll brings the key back.
-const maxKeys = 20_000
-
-func newKeyQueue() *keyQueue {
-	q := &keyQueue{state: map[string]keyState{}}
-	q.cond = sync.NewCond(&q.mu)
-	return q
-}
-
-func (q *keyQueue) add(key string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch q.state[key] {
-	case 0:
-		if q.closed || len(q.queue) >= maxKeys {
-			return
-		}
-		q.state[key] = queued
-		q.queue = append(q.queue, key)
-		q.cond.Signal()
-	case taken:
-		q.state[key] = takenAgain
-	}
-}
-
-func (q *keyQueue) take() (string, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.queue) == 0 && !q.closed {
-		q.cond.Wait()
-	}
-	if q.closed {
-		return "", false
-	}
-	key := q.queue[0]
-	q.queue = q.queue[1:]
-	q.state[key] = taken
-	return key, true
-}
-
-func (q *keyQueue) done(key string, again bool) {
-	q.mu.Lock()
-	again = again || q.state[key] == takenAgain
-	delete(q.state, key)
-	q.mu.Unlock()
-	if again {
-		q.add(key)
-	}
-}
-
-func (q *keyQueue) close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-	q.cond.Broadcast()
-}
-
-func (q *keyQueue) reopen() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed, q.queue, q.state = false, nil, map[string]keyState{}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,9 +32,10 @@ type Processor struct {
 	strangers strangers
 	hooks     *hooks
 
-	slots    *slots        // one for each call that may be under way
-	wake     chan struct{} // work may be due, or a slot is free
-	looked   chan struct{} // a lane's look-ups have come to their end
+	slots    *slots[*lane]  // one for each call that may be under way
+	rules    *slots[string] // one for each call of a tenant's rule, as long as that runs
+	wake     chan struct{}  // work may be due, or a slot is free
+	looked   chan struct{}  // a lane's look-ups have come to their end
 	keys     *keyQueue
 	called   calledSet
 	calls    inflight // workers
@@ -42,8 +44,8 @@ type Processor struct {
 }
 
 // NewProcessor checks everything it is given and returns a Processor, which does nothing until Run. It serves every tenant
-// with the one adapter and the one rule; NewTenants gives each its own. rule may be nil for a
-// host that only submits: every event in the store then ends ignored, also those of another process on the same database, so
+// with the one adapter and the one rule; NewTenants gives each its own. Tenants take turns all the same: what waits for one of
+// them holds up nobody else. rule may be nil for a host that only submits: every event in the store then ends ignored, also those of another process on the same database, so
 // that one's processors must have the same rule. It is an error if the adapter declares what can't be meant, the rule needs
 // what the adapter does not offer, or the options contradict each other; the text names the field and the bound.
 func NewProcessor(st store.Store, adapter crm.Adapter, rule Rule, o *Options) (*Processor, error) {
@@ -63,8 +65,9 @@ func NewProcessor(st store.Store, adapter crm.Adapter, rule Rule, o *Options) (*
 }
 
 // NewTenants returns a Processor for several tenants, each with a CRM and a rule of its own. They share the workers
-// (Options.Workers in all) and take turns: one tenant's backlog, or a CRM of theirs that hangs or is paused, holds up nobody
-// else; that takes two workers at least. Errors name the tenant.
+// (Options.Workers in all) and take turns: one tenant's backlog, a rule that hangs, or a CRM of theirs that hangs or is paused,
+// holds up nobody else: one of several has three quarters of the planners and of the workers at most; that takes two workers
+// at least. Errors name the tenant.
 //
 // What belongs to a tenant that is not in the map is left as it is, for a process that serves it; the log names each such
 // tenant once, and Stats counts what waits. The rest is as with NewProcessor.
@@ -73,6 +76,7 @@ func NewTenants(st store.Store, tenants map[string]Tenant, o *Options) (*Process
 		return nil, errors.New("dedup: NewTenants needs a store and at least one tenant")
 	}
 	p := newProcessor(st, o, true)
+	p.keys.many = len(tenants) > 1
 	if err := errors.Join(p.opt.validate(), p.addTenants(tenants)); err != nil {
 		return nil, err
 	}
@@ -86,8 +90,10 @@ func newProcessor(st store.Store, o *Options, several bool) *Processor {
 	opt := o.withDefaults()
 	// The owner is never the same twice, whatever name the host gives: a lease is known to be this Processor's own by it.
 	opt.Owner = strings.TrimPrefix(opt.Owner+"/"+rand.Text(), "/")
-	p := &Processor{Desk: NewDesk(st), st: st, opt: opt, slots: newSlots(opt.Workers, several), wake: make(chan struct{}, 1),
-		keys: newKeyQueue(), looked: make(chan struct{}, 1)}
+	p := &Processor{Desk: &Desk{st, opt.QuietPeriod}, st: st, opt: opt, slots: newSlots[*lane](opt.Workers, several),
+		wake: make(chan struct{}, 1),
+		keys: newKeyQueue(), looked: make(chan struct{}, 1),
+		rules: &slots[string]{free: math.MaxInt, each: ruleRoom, held: map[string]int{}}}
 	p.hooks = &hooks{log: opt.Logger, timeout: opt.HookTimeout, room: make(chan struct{}, hookRoom), lost: func(h string) {
 		if f := opt.Observer.HookLost; f != nil {
 			guard(opt.Logger, func() { f(h) })
@@ -125,19 +131,15 @@ func (p *Processor) Run(ctx context.Context) error {
 	defer p.running.Store(false)
 	p.stopping.Store(false)
 	p.keys.reopen()
-	cancel := p.st.Subscribe(func(h store.Hint) {
-		if h.OrderingKey != "" {
-			p.enqueue(h.OrderingKey)
-		} else {
-			p.poke(nil)
-		}
-	})
+	cancel := p.st.Subscribe(p.hinted)
 	defer cancel()
 
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){p.pollKeys, p.planLoop, p.planLoop, p.planLoop, p.planLoop,
-		p.planLoop, p.planLoop, p.planLoop, p.planLoop, p.sendLoop, p.sweepLoop, p.lookupLoop, p.meetStrangers} {
+	for _, loop := range []func(context.Context){p.pollKeys, p.sendLoop, p.sweepLoop, p.lookupLoop, p.meetStrangers} {
 		loops.Go(func() { loop(ctx) })
+	}
+	for range planners {
+		loops.Go(func() { p.planLoop(ctx) })
 	}
 	<-ctx.Done()
 	p.stopping.Store(true)

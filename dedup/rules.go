@@ -58,8 +58,8 @@ func Command(names ...string) Match {
 	}
 }
 
-// Contact picks messages with a phone number, the person's own (Enquiry.OwnPhone) or somebody else's.
-func Contact(e Enquiry) bool { return e.Phone != "" }
+// SharedContact picks messages with a phone number, the person's own (Enquiry.OwnPhone) or somebody else's.
+func SharedContact(e Enquiry) bool { return e.Phone != "" }
 
 // WebAppData picks what a web app sends (also a payment, a chosen inline result): made by the client, untrusted.
 func WebAppData(e Enquiry) bool { return e.Data != "" && e.Text != e.Data }
@@ -74,7 +74,7 @@ func Button(prefix string) Match {
 // was, are not asked about. A Match of your own is a func:
 //
 //	photos := func(e dedup.Enquiry) bool { return len(e.Files) > 0 }
-//	dedup.Only(rule, dedup.Command("/order"), dedup.Contact, dedup.WebAppData, photos)
+//	dedup.Only(rule, dedup.Command("/order"), dedup.SharedContact, dedup.WebAppData, photos)
 func Only(rule Rule, matches ...Match) Rule { return &onlyRule{rule, matches} }
 
 type onlyRule struct {

@@ -53,6 +53,7 @@ func (w *world) act(st step) {
 		w.operate(r.word(), func(d *dedup.Desk, ctx context.Context, v dedup.Verdict) (store.Operation, error) {
 			op, err := d.Reopen(ctx, v)
 			if err != nil { // it is in doubt, and the operator has looked
+				v.Force = true // this CRM acts at once or never
 				op, err = d.Absent(ctx, v)
 			}
 			return op, err

@@ -118,11 +118,11 @@ func (s *gatedStore) Claim(ctx context.Context, c store.Claim) ([]store.Operatio
 	return gated(s.g, "Claim", func() ([]store.Operation, error) { return ops, err })
 }
 
-func (s *gatedStore) DueKeys(ctx context.Context, limit int) ([]string, error) {
+func (s *gatedStore) DueKeys(ctx context.Context, limit int, tenants ...string) ([]store.DueKey, error) {
 	if s.g.isDead() {
 		return nil, errDead
 	}
-	return s.Store.DueKeys(ctx, limit)
+	return s.Store.DueKeys(ctx, limit, tenants...)
 }
 
 func (s *gatedStore) ReadKey(ctx context.Context, key string, more ...string) (store.KeyView, error) {
@@ -132,11 +132,11 @@ func (s *gatedStore) ReadKey(ctx context.Context, key string, more ...string) (s
 	return s.Store.ReadKey(ctx, key, more...)
 }
 
-func (s *gatedStore) Attention(ctx context.Context, limit int, lookups bool) ([]store.Operation, error) {
+func (s *gatedStore) Attention(ctx context.Context, limit int, lookups bool, tenants ...string) ([]store.Operation, error) {
 	if s.g.isDead() {
 		return nil, errDead
 	}
-	return s.Store.Attention(ctx, limit, lookups)
+	return s.Store.Attention(ctx, limit, lookups, tenants...)
 }
 
 // The CRM of one process, with ever more that it can do.

@@ -16,7 +16,7 @@ import (
 func ruleOf(s string) (dedup.Rule, error) {
 	if rest, ok := strings.CutPrefix(s, "only commands, contacts and data: "); ok {
 		r, err := ruleOf(rest)
-		return dedup.Only(r, dedup.Command("/order"), dedup.Contact, dedup.WebAppData, dedup.Button("")), err
+		return dedup.Only(r, dedup.Command("/order"), dedup.SharedContact, dedup.WebAppData, dedup.Button("")), err
 	}
 	if d, ok := strings.CutPrefix(s, "continue within "); ok {
 		within, err := time.ParseDuration(d)

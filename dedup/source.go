@@ -104,8 +104,10 @@ type Person struct {
 	Name     string `json:"name,omitempty"`
 	Username string `json:"username,omitempty"`
 	Language string `json:"language,omitempty"`
-	// Source and Bot are for Submit: where the host met the person (telegram.Name, and the bot's id). With both, a submitted
-	// lead is a deal of the person's private chat with that bot, which ContinueWithin continues. A Source leaves them empty.
+	// Tenant, Source and Bot are for Submit and Adopt: where the host met the person (of several tenants which; telegram.Name;
+	// the bot's id). With Source and Bot a submitted lead is a deal of the person's private chat with that bot, which
+	// ContinueWithin continues. A Source leaves them empty.
+	Tenant string `json:"-"`
 	Source string `json:"-"`
 	Bot    string `json:"-"`
 }

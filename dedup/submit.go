@@ -29,41 +29,41 @@ const SubmitSource = "submit"
 //
 // Submit always makes a lead of its own. A bot whose leads all come from dialogues takes a nil rule, or one that ignores the
 // dialogue's messages: ContinueWithin would open a deal for the first of them. With Person.Source and Person.Bot set, what
-// the person writes after the form continues the submitted lead.
+// the person writes after the form continues the submitted lead. Keys of different tenants (Person.Tenant) are different.
 func (p *Processor) Submit(ctx context.Context, key string, person Person, lead crm.Lead) (store.Operation, error) {
-	return p.SubmitTenant(ctx, "", key, person, lead)
-}
-
-// SubmitTenant is Submit for one of several tenants. Keys of different tenants are different.
-func (p *Processor) SubmitTenant(ctx context.Context, tenant, key string, person Person, lead crm.Lead) (store.Operation, error) {
-	if _, err := p.serving(tenant); err != nil {
-		return store.Operation{}, fmt.Errorf("dedup: submit: %w", err)
-	}
-	sub, err := submission(tenant, key, person, lead)
+	sub, err := p.submission(key, person, lead)
 	if err != nil {
 		return store.Operation{}, err
 	}
-	return submitted(p.st.Submit(ctx, p.asDecided(sub)))
+	return submitted(p.st.Submit(ctx, sub))
 }
 
-// SubmitTx is SubmitTenant inside a transaction of the host's own, on the store's database: the lead is stored if and only
+// SubmitTx is Submit inside a transaction of the host's own, on the store's database: the lead is stored if and only
 // if tx commits, together with the host's rows. See store.Transactional for what an open transaction costs others.
-func (p *Processor) SubmitTx(ctx context.Context, tx *sql.Tx, tenant, key string, person Person, lead crm.Lead) (store.Operation, error) {
+func (p *Processor) SubmitTx(ctx context.Context, tx *sql.Tx, key string, person Person, lead crm.Lead) (store.Operation, error) {
 	t, ok := p.st.(store.Transactional)
 	if !ok {
 		return store.Operation{}, fmt.Errorf("dedup: submit: the store %T has no transactions for a host", p.st)
 	}
-	if _, err := p.serving(tenant); err != nil {
-		return store.Operation{}, fmt.Errorf("dedup: submit: %w", err)
-	}
-	sub, err := submission(tenant, key, person, lead)
+	sub, err := p.submission(key, person, lead)
 	if err != nil {
 		return store.Operation{}, err
 	}
-	return submitted(t.SubmitTx(ctx, tx, p.asDecided(sub)))
+	return submitted(t.SubmitTx(ctx, tx, sub))
 }
 
-func submission(tenant, key string, person Person, lead crm.Lead) (store.Submission, error) {
+func (p *Processor) submission(key string, person Person, lead crm.Lead) (store.Submission, error) {
+	if _, err := p.serving(person.Tenant); err != nil {
+		return store.Submission{}, fmt.Errorf("dedup: submit: %w", err)
+	}
+	sub, err := newSubmission(key, person, lead)
+	if err != nil {
+		return store.Submission{}, err
+	}
+	return p.asDecided(sub), nil
+}
+
+func newSubmission(key string, person Person, lead crm.Lead) (store.Submission, error) {
 	if strings.TrimSpace(key) == "" || !utf8.ValidString(key) || strings.ContainsRune(key, 0) || len(key) > maxHostKey {
 		return store.Submission{}, fmt.Errorf("dedup: submit: %w: key must be UTF-8 without NUL, of 1 to %d bytes", store.ErrInvalid, maxHostKey)
 	}
@@ -74,6 +74,7 @@ func submission(tenant, key string, person Person, lead crm.Lead) (store.Submiss
 	if string(fields) == "{}" {
 		return store.Submission{}, fmt.Errorf("dedup: submit: %w: the lead is empty", store.ErrInvalid)
 	}
+	tenant := person.Tenant
 	source, bot, scope, id := SubmitSource, "", "user", person.ID
 	if person.Source != "" && person.Bot != "" {
 		source, bot = person.Source, person.Bot

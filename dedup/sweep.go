@@ -24,7 +24,7 @@ const maxSweep = 10_000
 func (p *Processor) sweepLoop(ctx context.Context) {
 	limit := sweepBatch
 	for {
-		ops, err := p.st.Attention(ctx, limit, false)
+		ops, err := p.st.Attention(ctx, limit, false, p.lanes.names...)
 		if ctx.Err() != nil {
 			return
 		}
@@ -35,9 +35,7 @@ func (p *Processor) sweepLoop(ctx context.Context) {
 		limit = sweepBatch
 		for _, op := range ops {
 			l := p.lanes.of(op.Tenant)
-			if l == nil {
-				p.strange(op.Tenant, "")
-				limit = min(limit+1, maxSweep) // strangers must not stand before ours
+			if l == nil { // a store that does not heed the tenants
 				continue
 			}
 			unsent := op.Owner == p.opt.Owner && !p.called.has(op.ID, op.Fence)
@@ -61,11 +59,38 @@ func (p *Processor) sweepLoop(ctx context.Context) {
 	}
 }
 
-// meetStrangers looks once for unfinished operations of tenants that are not served here: a tenant that was taken out of the
-// map by mistake leaves nothing that any loop would meet.
+// meetStrangers looks now and then for work of tenants that are not served here, which no other loop asks for: a tenant that
+// was taken out of the map by mistake.
 func (p *Processor) meetStrangers(ctx context.Context) {
+	if !p.lanes.several() {
+		return
+	}
+	p.meetPending(ctx)
+	for {
+		keys, err := p.st.DueKeys(ctx, pollBatch)
+		if err != nil && ctx.Err() == nil {
+			p.storeFailed("DueKeys", err)
+		}
+		for _, k := range keys {
+			p.meet(k.Tenant)
+		}
+		ops, err := p.st.Attention(ctx, sweepBatch, true)
+		if err := p.onlyCorrupt("Attention", err); err != nil && ctx.Err() == nil {
+			p.storeFailed("Attention", err)
+		}
+		for _, op := range ops {
+			p.meet(op.Tenant)
+		}
+		if !pause(ctx, time.Minute) {
+			return
+		}
+	}
+}
+
+// meetPending looks for operations that nobody asks for as long as they only wait to be sent.
+func (p *Processor) meetPending(ctx context.Context) {
 	r, ok := p.st.(store.Reader)
-	if !ok || !p.lanes.several() {
+	if !ok {
 		return
 	}
 	ops, err := r.Operations(ctx, store.OperationFilter{Limit: 1000,
@@ -74,14 +99,18 @@ func (p *Processor) meetStrangers(ctx context.Context) {
 		p.storeFailed("Operations", err)
 	}
 	for _, op := range ops {
-		if p.lanes.of(op.Tenant) == nil {
-			p.strange(op.Tenant, "")
-		}
+		p.meet(op.Tenant)
 	}
 }
 
-// advanceOnce reports without persistence: the next sweep comes anyway.
-func (p *Processor) advanceOnce(ctx context.Context, l *lane, rep store.Report) {
+func (p *Processor) meet(tenant string) {
+	if p.lanes.of(tenant) == nil {
+		p.strange(tenant)
+	}
+}
+
+// advanceOnce reports without persistence: the next sweep comes anyway. It tells whether the operation has moved, by whomever.
+func (p *Processor) advanceOnce(ctx context.Context, l *lane, rep store.Report) bool {
 	next, err := p.st.Advance(ctx, rep)
 	var move *store.MoveError
 	switch {
@@ -90,9 +119,13 @@ func (p *Processor) advanceOnce(ctx context.Context, l *lane, rep store.Report) 
 		p.poke(l)
 	case errors.Is(err, store.ErrLeaseLost), errors.Is(err, store.ErrMoved), errors.As(err, &move):
 		// Somebody else was here first.
-	case ctx.Err() == nil:
-		p.storeFailed("Advance", err)
+	default:
+		if ctx.Err() == nil {
+			p.storeFailed("Advance", err)
+		}
+		return false
 	}
+	return true
 }
 
 // noLookUp says why a look-up can't settle a doubt about op; empty if it may. One that was never begun here (a restored
@@ -110,16 +143,26 @@ func (p *Processor) noLookUp(l *lane, op store.Operation) string {
 	return ""
 }
 
+// lookupBatch is how many look-ups a lane makes before it asks anew whose turn it is.
+const lookupBatch = 20
+
 // lookupLoop asks the CRMs about doubts, each lane's one at a time and without a lease: the verdict is guarded by the version
 // that was read before the question. A look-up that hangs keeps only its lane's look-ups waiting, until its deadline.
 func (p *Processor) lookupLoop(ctx context.Context) {
-	limit := sweepBatch
 	for {
 		idle := map[*lane]bool{} // before the reading: what a lane has just settled is not asked again
+		var names []string       // stays nil where one lane serves all
 		for _, l := range p.lanes.all {
-			idle[l] = !l.looking.Load()
+			if l.looking.Load() {
+				continue
+			}
+			idle[l] = true
+			l.more.Store(false)
+			if l.tenant != nil {
+				names = append(names, *l.tenant)
+			}
 		}
-		ops, err := p.st.Attention(ctx, limit, true)
+		ops, err := p.st.Attention(ctx, min(lookupBatch*len(idle), maxSweep), true, names...)
 		if ctx.Err() != nil {
 			return
 		}
@@ -127,34 +170,21 @@ func (p *Processor) lookupLoop(ctx context.Context) {
 			p.storeFailed("Attention", err)
 		}
 		batches := map[*lane][]store.Operation{}
-		limit = sweepBatch
 		for _, op := range ops {
-			if op.State != store.NeedsReconciliation {
-				continue
-			}
-			l := p.lanes.of(op.Tenant)
-			switch {
-			case l == nil:
-				p.strange(op.Tenant, "")
-				limit = min(limit+1, maxSweep)
-			case !idle[l]:
-				limit = min(limit+1, maxSweep)
-			default:
+			if l := p.lanes.of(op.Tenant); op.State == store.NeedsReconciliation && idle[l] {
 				batches[l] = append(batches[l], op)
 			}
 		}
-		full := false
 		for l, batch := range batches {
-			full = full || len(batch) >= sweepBatch
 			p.lookUpAll(ctx, l, batch)
 		}
-		if !p.awaitLookups(ctx, full) {
+		if !p.awaitLookups(ctx) {
 			return
 		}
 	}
 }
 
-// lookUpAll makes a lane's look-ups in the background.
+// lookUpAll makes a lane's look-ups in the background, one batch of them.
 func (p *Processor) lookUpAll(ctx context.Context, l *lane, ops []store.Operation) {
 	l.looking.Store(true)
 	p.calls.run(func() {
@@ -165,35 +195,42 @@ func (p *Processor) lookUpAll(ctx context.Context, l *lane, ops []store.Operatio
 			default:
 			}
 		}()
-		for _, op := range ops {
+		settled := 0
+		for _, op := range ops[:min(len(ops), lookupBatch)] {
 			if ctx.Err() != nil {
 				return
 			}
-			p.lookUp(ctx, l, op)
+			if p.lookUp(ctx, l, op) {
+				settled++
+			}
 		}
+		l.more.Store(len(ops) >= lookupBatch && settled > 0)
 	})
 }
 
-// awaitLookups waits until a lane is idle, and then for the next poll, unless there may be more at once. It reports whether
-// ctx is still alive.
-func (p *Processor) awaitLookups(ctx context.Context, full bool) bool {
-	busy := func(l *lane) bool { return l.looking.Load() }
-	for !slices.ContainsFunc(p.lanes.all, func(l *lane) bool { return !busy(l) }) {
+// awaitLookups waits until an idle lane may have more to ask about, or some lane is idle and it is time for the next poll. It
+// reports whether ctx is still alive.
+func (p *Processor) awaitLookups(ctx context.Context) bool {
+	poll := time.NewTimer(p.opt.Poll)
+	defer poll.Stop()
+	due := false
+	for {
+		if slices.ContainsFunc(p.lanes.all, func(l *lane) bool { return !l.looking.Load() && (due || l.more.Load()) }) {
+			return ctx.Err() == nil
+		}
 		select {
 		case <-ctx.Done():
 			return false
+		case <-poll.C:
+			due = true
 		case <-p.looked:
 		}
 	}
-	if full && !slices.ContainsFunc(p.lanes.all, busy) {
-		return ctx.Err() == nil
-	}
-	return pause(ctx, p.opt.Poll)
 }
 
 // lookUp settles a doubt, or tells a person when it can't. It comes a quiet period after the doubt began: before that there
-// is nothing that a person could know better.
-func (p *Processor) lookUp(ctx context.Context, l *lane, op store.Operation) {
+// is nothing that a person could know better. It tells whether the store has taken the verdict.
+func (p *Processor) lookUp(ctx context.Context, l *lane, op store.Operation) (reported bool) {
 	rep, err := store.Report{ID: op.ID, Version: op.Version, On: store.Inconclusive, RetryAfter: 24 * time.Hour}, error(nil)
 	if why := p.noLookUp(l, op); why != "" {
 		rep.Reason = op.Reason
@@ -203,13 +240,14 @@ func (p *Processor) lookUp(ctx context.Context, l *lane, op store.Operation) {
 	} else {
 		rep, err = p.ask(l, op)
 	}
-	p.advanceOnce(ctx, l, rep)
+	reported = p.advanceOnce(ctx, l, rep)
 	// A person hears of it once, and again when there is something new; not while the CRM can't even be asked.
 	if rep.On == store.Inconclusive && err == nil && rep.Reason != op.Reason {
 		op.Reason = rep.Reason
 		p.opt.Logger.Warn("leadonce: an operation needs a person", "operation", op.ID, "kind", op.Kind, "state", string(op.State))
 		p.hooks.call("NeedsPerson", p.opt.NeedsPerson, outcome(op, time.Now()))
 	}
+	return reported
 }
 
 // ask makes the look-up. The error is that of the question, not of the verdict.

@@ -99,10 +99,10 @@ func TestStatsHelpers(t *testing.T) {
 			{State: "needs_reconciliation", N: 100}, {State: "failed", N: 200}},
 		Events: []Count{{State: "pending", N: 1000}, {State: "gathering", N: 1000}, {State: "waiting", N: 1000},
 			{State: "parked", N: 400}, {State: "quarantined", N: 800}},
-		Recent:    []Count{{State: "done", N: 5000}, {State: "canceled", Reason: "unsupported", N: 5000}},
-		Blocked:   Count{N: 3},
-		Conflicts: Count{N: 1600},
-		Broken:    3200,
+		RecentOperations: []Count{{State: "done", N: 5000}, {State: "canceled", Reason: "unsupported", N: 5000}},
+		Blocked:          Count{N: 3},
+		Conflicts:        Count{N: 1600},
+		Broken:           3200,
 	}
 	t.Run("what is blocked does not settle by itself", func(t *testing.T) {
 		if got := s.Settling(); got != 67 {

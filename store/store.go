@@ -31,8 +31,13 @@ type Store interface {
 	// that deal, and nothing is added.
 	Submit(ctx context.Context, s Submission) (Operation, error)
 
-	// DueKeys returns up to limit ordering keys whose oldest unplanned event is due, most overdue first.
-	DueKeys(ctx context.Context, limit int) ([]string, error)
+	// DueKeys returns up to limit ordering keys whose oldest unplanned event is due, of the tenants named, or of all if none
+	// is. A key is that event's tenant's. Of one tenant the most overdue come first.
+	//
+	// Several tenants share limit: each has an equal part of it, what one does not use is divided among the others, and their
+	// keys come by turns. Where they are more than limit, successive calls through one handle go on from tenant to tenant. So
+	// whatever waits for one tenant, the others' keys are found at once, at a cost that does not grow with it.
+	DueKeys(ctx context.Context, limit int, tenants ...string) ([]DueKey, error)
 
 	// ReadKey returns what a decision about an ordering key may look at; besides what the events themselves point to, the
 	// deals with one of dealKeys.
@@ -43,9 +48,12 @@ type Store interface {
 	// touches, has another version than it names; then nothing was stored. Each commit moves the key's version on.
 	CommitPlan(ctx context.Context, p Plan) ([]Operation, error)
 
-	// Claim begins or repeats up to c.Limit operations whose time has come, oldest due first: pending without doubt, not
-	// blocked, and with fields; or uncertain and c.Repeatable. They are returned in state sending, under a lease and a new
-	// fencing token, and are ours only once the call returned nil. Nobody else gets them until the lease ends.
+	// Claim begins or repeats up to c.Limit operations whose time has come, of one tenant oldest due first: pending without
+	// doubt, not blocked, and with fields; or uncertain and c.Repeatable. They are returned in state sending, under a lease
+	// and a new fencing token, and are ours only once the call returned nil. Nobody else gets them until the lease ends.
+	//
+	// Without c.Tenant several tenants share c.Limit as they do in DueKeys, also from call to call: with one free worker, they
+	// take turns. With it the cost does not grow with what waits for other tenants.
 	Claim(ctx context.Context, c Claim) ([]Operation, error)
 
 	// Advance moves an operation as the trigger says, and returns it as it stands afterwards.
@@ -67,8 +75,10 @@ type Store interface {
 	Advance(ctx context.Context, r Report) (Operation, error)
 
 	// Attention returns operations that need a verdict, up to limit of each: sending whose lease has ended; uncertain that
-	// are due; with lookups also those in needs_reconciliation that are due. It changes nothing.
-	Attention(ctx context.Context, limit int, lookups bool) ([]Operation, error)
+	// are due; with lookups also those in needs_reconciliation that are due. They are of the tenants named, or of all if none
+	// is; several share each of the limits as they do in DueKeys, and of one tenant the longest due come first. It changes
+	// nothing.
+	Attention(ctx context.Context, limit int, lookups bool, tenants ...string) ([]Operation, error)
 
 	// Stats counts what is unfinished, with the age of the oldest, and what finished in the last 24 hours.
 	Stats(ctx context.Context) (Stats, error)
@@ -79,9 +89,16 @@ type Store interface {
 	Subscribe(f func(Hint)) (cancel func())
 }
 
+// DueKey is an ordering key with something to plan.
+type DueKey struct {
+	Key    string
+	Tenant string // of the key's oldest unplanned event
+}
+
 // Hint says where work may have become due.
 type Hint struct {
 	OrderingKey string // an event was accepted under it; empty: an operation became due
+	Tenant      string // of that event, as far as it is known; no more to be relied on than the hint
 }
 
 // Reader answers questions about single rows and the chain event ↔ operation ↔ crm_id. Both of our stores implement it.
@@ -163,14 +180,14 @@ type Count struct {
 
 // Stats is a reading of the whole store.
 type Stats struct {
-	Events     []Count // unplanned, parked and quarantined
-	Operations []Count // unfinished: pending, sending, uncertain, needs_reconciliation, failed
-	Recent     []Count // operations that finished in the last 24 h: done, and canceled by reason
-	RecentEvts []Count // events that ended in the last 24 h: planned, ignored by reason, stale
-	Blocked    Count   // pending operations whose create is failed, canceled or in doubt
-	Conflicts  Count   // done with two different ids
-	Broken     int64   // rows that can't be read
-	Reused     int64   // events of the last 24 h whose key had been used before
+	Events           []Count // unplanned, parked and quarantined
+	Operations       []Count // unfinished: pending, sending, uncertain, needs_reconciliation, failed
+	RecentOperations []Count // operations that finished in the last 24 h: done, and canceled by reason
+	RecentEvents     []Count // events that ended in the last 24 h: planned, ignored by reason, stale
+	Blocked          Count   // pending operations whose create is failed, canceled or in doubt
+	Conflicts        Count   // done with two different ids
+	Broken           int64   // rows that can't be read
+	Reused           int64   // events of the last 24 h whose key had been used before
 }
 
 // Settling counts what will settle by itself: pending (but not blocked), sending and uncertain.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/leadonce/leadonce/dedup"
 	"github.com/leadonce/leadonce/store"
@@ -75,14 +76,26 @@ func (c *opsCommand) settle(ctx context.Context) error {
 		return usagef("ops %s: nothing was done. -yes does it to these %d", c.name, len(targets))
 	}
 	desk := dedup.NewDesk(c.st)
+	skipped, until := 0, time.Time{}
 	for _, t := range targets {
-		op, err := v.pull(desk, ctx, dedup.Verdict{OperationID: t.id, Seen: t.version, By: c.by, Why: c.why}, t.crmID)
+		op, err := v.pull(desk, ctx, dedup.Verdict{OperationID: t.id, Seen: t.version, By: c.by, Why: c.why, Force: c.force}, t.crmID)
+		if early, ok := errors.AsType[*dedup.EarlyError](err); ok && c.all {
+			skipped++
+			if early.Until.After(until) {
+				until = early.Until
+			}
+			continue
+		}
 		if err != nil {
 			c.refuse(t.id, c.explain(ctx, t, err))
 			continue
 		}
 		c.done++
 		fmt.Fprintf(c.out, "%s: %s, version %d\n", op.ID, stateOf(op), op.Version)
+	}
+	if skipped > 0 {
+		fmt.Fprintf(c.out, "%d left as they are: the CRM may still act on their requests until %s; then look and say it again, "+
+			"or now with -force\n", skipped, clock(until))
 	}
 	return c.sum(len(targets))
 }
@@ -132,6 +145,10 @@ func (c *opsCommand) announce(v verdict, op store.Operation, t target) {
 
 // explain says how an operation stands that was not as it had been seen, and leaves out what the line begins with anyway.
 func (c *opsCommand) explain(ctx context.Context, t target, err error) error {
+	if early, ok := errors.AsType[*dedup.EarlyError](err); ok {
+		return fmt.Errorf("too early to know: the CRM may still act on the request of %s ago: look again after %s, or say -force",
+			age(early.Sent), clock(early.Until))
+	}
 	if move, ok := errors.AsType[*store.MoveError](err); ok {
 		return &store.MoveError{From: move.From, Doubt: move.Doubt, On: move.On, Note: move.Note}
 	}

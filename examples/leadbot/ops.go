@@ -22,7 +22,7 @@ type opsCommand struct {
 
 	db               place
 	by, why          string
-	all, yes         bool
+	all, yes, force  bool
 	asJSON, fields   bool
 	events           bool
 	state, kind, crm string
@@ -100,6 +100,9 @@ func (c *opsCommand) parse(args []string) (err error) {
 		f.StringVar(&c.by, "by", "", "")
 		f.StringVar(&c.why, "why", "", "")
 		f.BoolVar(&c.yes, "yes", false, "")
+		if c.name == "absent" {
+			f.BoolVar(&c.force, "force", false, "")
+		}
 		if c.takesFilters() {
 			f.BoolVar(&c.all, "all", false, "")
 			c.filters(f)
@@ -186,9 +189,11 @@ func (c *opsCommand) checkTargets() error {
 	for _, arg := range c.args {
 		t, err := parseTarget(arg)
 		switch {
-		case !ok:
 		case err != nil:
 			return err
+		case !ok && t.crmID != "":
+			return usagef("ops %s: %s: no CRM id is wanted here", c.name, arg)
+		case !ok:
 		case v.needsCRMID && t.crmID == "":
 			return usagef("ops %s: %s: write ID=CRM_ID", c.name, arg)
 		case !v.needsCRMID && t.crmID != "":
@@ -267,3 +272,6 @@ func age(d time.Duration) string {
 	}
 	return max(d, 0).Round(time.Second).String()
 }
+
+// clock is a moment of today.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }

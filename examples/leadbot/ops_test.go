@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/leadonce/leadonce/store"
 	"github.com/leadonce/leadonce/store/sqlite"
@@ -40,7 +42,7 @@ func TestOps(t *testing.T) {
 
 	t.Run("list is a table with ids, states, ages and reasons, and without what was asked", func(t *testing.T) {
 		out := s.ops("list")
-		for _, want := range []string{"ID ", "KIND", "STATE", "AGE", "CRM ID", "REASON", ops[0].ID + "@", "lead.create",
+		for _, want := range []string{"ID ", "KIND", "STATE", "WAITS FOR", "look-up at ", "AGE", "CRM ID", "REASON", ops[0].ID + "@", "lead.create",
 			"needs_reconciliation", "3 found"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q is missing:\n%s", want, out)
@@ -86,6 +88,15 @@ func TestOps(t *testing.T) {
 			t.Errorf("no fields:\n%s", out)
 		}
 	})
+	t.Run("show takes an id as list prints it, and says when it has moved on", func(t *testing.T) {
+		now := fmt.Sprintf("%s@%d", ops[0].ID, ops[0].Version)
+		if out := s.ops("show", now); !strings.Contains(out, ops[0].ID) || strings.Contains(out, "moved on") {
+			t.Error(out)
+		}
+		if out := s.ops("show", ops[0].ID+"@1"); !strings.Contains(out, "moved on since version 1") {
+			t.Error(out)
+		}
+	})
 	t.Run("found at a version that has moved on is refused, and changes nothing", func(t *testing.T) {
 		code, out, errOut := invoke(t, s.dir, append([]string{"ops"}, with("found", ops[0].ID+"@1=77")...)...)
 		if code != exitFailed || !strings.Contains(out, "not at version 1 any more") || !strings.Contains(errOut, "0 done, 1 refused") {
@@ -126,9 +137,18 @@ func TestOps(t *testing.T) {
 			t.Error(got)
 		}
 	})
-	t.Run("absent makes the running server send it again", func(t *testing.T) {
+	t.Run("absent right after the request is refused, and says until when", func(t *testing.T) {
+		code, out, _ := invoke(t, s.dir, append([]string{"ops"}, with("absent", ops[2].ID)...)...)
+		if code != exitFailed || !strings.Contains(out, "may still act on the request of") || !strings.Contains(out, " UTC, or say -force") {
+			t.Errorf("exit %d\n%s", code, out)
+		}
+		if got := s.state(ops[2].ID); got != "needs_reconciliation" {
+			t.Error(got)
+		}
+	})
+	t.Run("absent -force makes the running server send it again", func(t *testing.T) {
 		crm.lose(false)
-		s.ops(with("absent", ops[2].ID)...)
+		s.ops(with("absent", ops[2].ID, "-force")...)
 		eventually(t, "it is done", func() bool { return s.state(ops[2].ID) == "done" })
 		if got := crm.seen(ops[2].ID); got != 2 {
 			t.Errorf("%d calls, want the lost one and the repeat", got)
@@ -184,8 +204,16 @@ func TestOpsInBulk(t *testing.T) {
 			t.Error(out)
 		}
 	})
-	t.Run("with -yes the rest is sent again", func(t *testing.T) {
-		s.ops(append(all[1:], "-yes")...)
+	t.Run("with -yes what is too early is left as it is, and counted", func(t *testing.T) {
+		if out := s.ops(append(all[1:], "-yes")...); !strings.Contains(out, "1 left as they are") || !strings.Contains(out, "-force") {
+			t.Error(out)
+		}
+		if got := s.state(ops[2].ID); got != "needs_reconciliation" {
+			t.Error(got)
+		}
+	})
+	t.Run("with -yes -force the rest is sent again", func(t *testing.T) {
+		s.ops(append(all[1:], "-yes", "-force")...)
 		eventually(t, "it is done", func() bool { return len(s.in("done")) == 3 })
 		if crm.seen(ops[0].ID) != 1 || crm.seen(ops[1].ID) != 1 || crm.seen(ops[2].ID) != 2 {
 			t.Error(crm.calls)
@@ -383,6 +411,8 @@ func TestOpsUsage(t *testing.T) {
 		{"shadow -by me", false, "-by"},
 		{"show", false, "one operation"},
 		{"show a b", false, "one operation"},
+		{"show a@x", false, "version after @"},
+		{"show a=1", false, "no CRM id is wanted"},
 		{"absent a", false, "-by is missing"},
 		{"absent a -by me", false, "-why is missing"},
 		{"absent", true, "which?"},
@@ -440,4 +470,29 @@ func TestVerdictsFollowTheMachine(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestWaitsFor(t *testing.T) {
+	now := time.Date(2026, 1, 2, 22, 1, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name string
+		op   store.Operation
+		want string
+	}{
+		{"a fresh doubt waits for its look-up", store.Operation{State: store.NeedsReconciliation, Reason: "EOF", DueAt: now.Add(2 * time.Minute)},
+			"look-up at 22:03:00 UTC"},
+		{"one that a look-up could not settle waits for a person", store.Operation{State: store.NeedsReconciliation,
+			Reason: "look-up found nothing, so a person must look", DueAt: now.Add(2 * time.Minute)}, "a person"},
+		{"one that is not looked up soon waits for a person", store.Operation{State: store.NeedsReconciliation, DueAt: now.Add(24 * time.Hour)},
+			"a person"},
+		{"a refused one waits for a person", store.Operation{State: store.Failed}, "a person"},
+		{"a conflict waits for a person", store.Operation{State: store.Done, ConflictID: "2"}, "a person"},
+		{"what goes on by itself waits for nobody", store.Operation{State: store.Pending}, "-"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := waitsFor(c.op, now); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
 }

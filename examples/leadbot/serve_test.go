@@ -102,6 +102,7 @@ func TestRefusesToStart(t *testing.T) {
 		{"without a secret", []string{"TELEGRAM_SECRET="}, sim, exitUsage, "set it to the secret_token that setWebhook was given"},
 		{"with nothing but commas for secrets", []string{"TELEGRAM_SECRET= , "}, sim, exitUsage, "TELEGRAM_SECRET is not set"},
 		{"with a secret that Telegram can't send", []string{"TELEGRAM_SECRET=no spaces"}, sim, exitUsage, "TELEGRAM_SECRET"},
+		{"with a secret that can be guessed", []string{"TELEGRAM_SECRET=letmein"}, sim, exitUsage, "7 characters long, needs 16"},
 		{"without a bot id", nil, []string{"-crm", "sim"}, exitUsage, "-bot-id is missing"},
 		{"without a CRM", nil, []string{"-bot-id", "1"}, exitUsage, "-crm is missing"},
 		{"with a CRM that it does not know", nil, []string{"-bot-id", "1", "-crm", "amo"}, exitUsage,

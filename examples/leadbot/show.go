@@ -39,10 +39,10 @@ func (c *opsCommand) list(ctx context.Context) error {
 		return errors.Join(printJSON(c.out, views), err)
 	}
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tKIND\tSTATE\tAGE\tCRM ID\tREASON")
-	for _, op := range found {
-		fmt.Fprintf(w, "%s@%d\t%s\t%s\t%s\t%s\t%s\n", op.ID, op.Version, op.Kind, stateOf(op), age(c.now.Sub(op.CreatedAt)),
-			printable(cmp.Or(op.CRMID, "-")), short(op.Reason))
+	fmt.Fprintln(w, "ID\tKIND\tSTATE\tWAITS FOR\tAGE\tCRM ID\tREASON")
+	for _, op := range found { // the reason in full: its end may say what to do
+		fmt.Fprintf(w, "%s@%d\t%s\t%s\t%s\t%s\t%s\t%s\n", op.ID, op.Version, op.Kind, stateOf(op), waitsFor(op, c.now),
+			age(c.now.Sub(op.CreatedAt)), printable(cmp.Or(op.CRMID, "-")), printable(op.Reason))
 	}
 	return errors.Join(w.Flush(), c.countLine(len(found)), err)
 }
@@ -173,9 +173,13 @@ func (c *opsCommand) shadow(ctx context.Context) error {
 
 // show prints one operation, what caused it, and what happened to it.
 func (c *opsCommand) show(ctx context.Context) error {
-	op, err := c.st.Operation(ctx, c.args[0])
+	t, err := parseTarget(c.args[0])
 	if err != nil {
-		return fmt.Errorf("operation %s: %w", c.args[0], err)
+		return err
+	}
+	op, err := c.st.Operation(ctx, t.id)
+	if err != nil {
+		return fmt.Errorf("operation %s: %w", t.id, err)
 	}
 	events, err1 := c.st.Events(ctx, store.EventFilter{OperationID: op.ID, Limit: 1000})
 	trail, err2 := c.st.Trail(ctx, op.ID)
@@ -189,6 +193,9 @@ func (c *opsCommand) show(ctx context.Context) error {
 			page.Trail = append(page.Trail, newTrailView(t))
 		}
 		return errors.Join(printJSON(c.out, page), bad)
+	}
+	if t.version != 0 && t.version != op.Version {
+		fmt.Fprintf(c.out, "it has moved on since version %d:\n", t.version)
 	}
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, l := range c.lines(op) {
@@ -267,6 +274,20 @@ func (c *opsCommand) hint(op store.Operation) error {
 	}
 	_, err := fmt.Fprintf(c.out, "\na person can:\n%s\n", strings.Join(names, "\n"))
 	return err
+}
+
+// waitsFor tells what a person has to do something about from what leadbot is still to look at: a doubt that nothing was found
+// out about yet is looked up when the quiet period is over, and where the CRM has no look-up its reason then says so.
+func waitsFor(op store.Operation, now time.Time) string {
+	switch {
+	case op.ConflictID != "", op.State == store.Failed:
+		return "a person"
+	case op.State != store.NeedsReconciliation:
+		return "-"
+	case strings.Contains(op.Reason, "a person must") || op.DueAt.Sub(now) > time.Hour:
+		return "a person"
+	}
+	return "look-up at " + clock(op.DueAt)
 }
 
 // stateOf says in a word more than the state where that matters.

@@ -61,17 +61,17 @@ func printJSON(w io.Writer, v any) error {
 }
 
 type statsPage struct {
-	NeedPerson int64       `json:"need_person"` // waits for somebody: leadbot ops list
-	Settling   int64       `json:"settling"`    // will settle by itself
-	Paused     bool        `json:"paused"`      // the CRM does not answer; enquiries are stored and wait
-	Blocked    countView   `json:"blocked"`
-	Conflicts  countView   `json:"conflicts"`
-	Broken     int64       `json:"broken"`
-	Reused     int64       `json:"reused_update_ids_24h"`
-	Operations []countView `json:"operations"`
-	Events     []countView `json:"events"`
-	Recent     []countView `json:"operations_24h"`
-	RecentEvts []countView `json:"events_24h"`
+	NeedPerson   int64       `json:"need_person"` // waits for somebody: leadbot ops list
+	Settling     int64       `json:"settling"`    // will settle by itself
+	Paused       bool        `json:"paused"`      // the CRM does not answer; enquiries are stored and wait
+	Blocked      countView   `json:"blocked"`
+	Conflicts    countView   `json:"conflicts"`
+	Broken       int64       `json:"broken"`
+	Reused       int64       `json:"reused_update_ids_24h"`
+	Operations   []countView `json:"operations"`
+	Events       []countView `json:"events"`
+	Recent       []countView `json:"operations_24h"`
+	RecentEvents []countView `json:"events_24h"`
 }
 
 type countView struct {
@@ -85,7 +85,7 @@ type countView struct {
 func newStatsPage(s store.Stats, paused bool) statsPage {
 	return statsPage{NeedPerson: s.NeedPerson(), Settling: s.Settling(), Paused: paused, Blocked: newCount(s.Blocked),
 		Conflicts: newCount(s.Conflicts), Broken: s.Broken, Reused: s.Reused, Operations: newCounts(s.Operations),
-		Events: newCounts(s.Events), Recent: newCounts(s.Recent), RecentEvts: newCounts(s.RecentEvts)}
+		Events: newCounts(s.Events), Recent: newCounts(s.RecentOperations), RecentEvents: newCounts(s.RecentEvents)}
 }
 
 func newCount(c store.Count) countView {

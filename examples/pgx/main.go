@@ -116,7 +116,7 @@ func (s *shop) place(ctx context.Context, o order) error {
 		return err
 	}
 	defer tx.Rollback() // after Commit it does nothing
-	op, err := s.leads.SubmitTx(ctx, tx, "", o.ID, dedup.Person{ID: o.Phone}, crm.Lead{Title: "Order", Phone: o.Phone, Text: o.Item})
+	op, err := s.leads.SubmitTx(ctx, tx, o.ID, dedup.Person{ID: o.Phone}, crm.Lead{Title: "Order", Phone: o.Phone, Text: o.Item})
 	if err != nil {
 		return fmt.Errorf("place: %w", err)
 	}

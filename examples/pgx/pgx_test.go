@@ -115,7 +115,7 @@ func TestOneTransaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		op, err1 := s.leads.SubmitTx(t.Context(), tx, "", "2", dedup.Person{ID: "+1"}, crm.Lead{Title: "Order"})
+		op, err1 := s.leads.SubmitTx(t.Context(), tx, "2", dedup.Person{ID: "+1"}, crm.Lead{Title: "Order"})
 		_, err2 := tx.ExecContext(t.Context(), `insert into orders values ('2', 'x', $1)`, op.ID)
 		if err := errors.Join(err1, err2, tx.Rollback()); err != nil {
 			t.Fatal(err)

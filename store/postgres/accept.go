@@ -48,7 +48,7 @@ func (s *Store) Accept(ctx context.Context, e store.Event) (store.Receipt, error
 		return store.Receipt{}, fmt.Errorf("postgres: accept: %w", err)
 	}
 	if !receipt.Duplicate && e.Quarantine == "" {
-		s.hints.Tell(store.Hint{OrderingKey: sqlstore.Clean(e.OrderingKey)})
+		s.hints.Tell(a.hint())
 	}
 	return receipt, nil
 }
@@ -69,6 +69,11 @@ func (s *Store) AcceptTx(ctx context.Context, tx *sql.Tx, e store.Event) (store.
 		return store.Receipt{}, fmt.Errorf("postgres: accept: %w", unavailable(err))
 	}
 	return receipt, nil
+}
+
+// hint says where the event may be planned.
+func (a *arrival) hint() store.Hint {
+	return store.Hint{OrderingKey: sqlstore.Clean(a.row.OrderingKey), Tenant: sqlstore.Clean(a.row.Tenant)}
 }
 
 type acceptCall = call[*arrival, store.Receipt]
@@ -145,7 +150,7 @@ func (s *Store) insertEvent(c *session, a *arrival, patience string) (id int64, 
 	}
 	var notices []string
 	if a.tell {
-		notices = s.notices(a.row.OrderingKey)
+		notices = s.notices(a.hint())
 	}
 	isNew, err = c.get(&id, `
 		with opening as materialized (
@@ -168,7 +173,7 @@ func (s *Store) insertEvent(c *session, a *arrival, patience string) (id int64, 
 // are looked at afterwards.
 func (s *Store) acceptMany(c *session, batch []*acceptCall, patience string) error {
 	var rows []*sqlstore.Event
-	var keys []string
+	var hints []store.Hint
 	first := map[[4]string]bool{}
 	for _, m := range batch {
 		r := m.in.row
@@ -180,10 +185,10 @@ func (s *Store) acceptMany(c *session, batch []*acceptCall, patience string) err
 		first[key] = true
 		rows = append(rows, r)
 		if m.in.tell {
-			keys = append(keys, r.OrderingKey)
+			hints = append(hints, m.in.hint())
 		}
 	}
-	o := s.opening(patience, s.notices(keys...))
+	o := s.opening(patience, s.notices(hints...))
 	stored, err := all[sqlstore.Event](c, `
 		with opening as materialized (
 			select {schema}.leadonce_clock(:fixed) as now,
@@ -239,11 +244,11 @@ func (s *Store) RetryEvent(ctx context.Context, id int64, by, why string) error 
 	if by == "" {
 		return fmt.Errorf("postgres: retry event %d: %w: by is empty", id, store.ErrInvalid)
 	}
-	key := ""
+	var told store.Hint
 	err := s.write(ctx, func(c *session) error {
-		key = ""
+		told = store.Hint{}
 		a := args{"id": id, "fixed": s.fixed(), "reason": "retry by " + by + ": " + why}
-		changed, err := c.get(&key, `
+		rows, err := all[sqlstore.Event](c, `
 			with retried as (
 				update {schema}.leadonce_events
 				set state = 'pending', reason = :reason, attempts = 0, due_at = {schema}.leadonce_clock(:fixed), ended_at = 0,
@@ -252,13 +257,14 @@ func (s *Store) RetryEvent(ctx context.Context, id int64, by, why string) error 
 					select ordering_key, contact_key, deal_key
 					from {schema}.leadonce_events
 					where id = :id and state = 'parked' and content_rev = '' and deal_key not in ('', content_id)))
-				returning ordering_key)
-			select ordering_key from retried limit 1`, a)
+				returning ordering_key, tenant)
+			select ordering_key, tenant from retried limit 1`, a)
 		if err != nil {
 			return err
 		}
-		if changed {
-			return s.tell(c, s.notices(key))
+		if len(rows) > 0 {
+			told = store.Hint{OrderingKey: rows[0].OrderingKey, Tenant: rows[0].Tenant}
+			return s.tell(c, s.notices(told))
 		}
 		found, err := c.get(new(int64), `
 			select id from {schema}.leadonce_events where id = :id`, a)
@@ -270,8 +276,8 @@ func (s *Store) RetryEvent(ctx context.Context, id int64, by, why string) error 
 	if err != nil {
 		return fmt.Errorf("postgres: retry event %d: %w", id, err)
 	}
-	if key != "" {
-		s.hints.Tell(store.Hint{OrderingKey: key})
+	if told != (store.Hint{}) {
+		s.hints.Tell(told)
 	}
 	return nil
 }

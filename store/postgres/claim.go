@@ -2,10 +2,10 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/leadonce/leadonce/store"
@@ -30,66 +30,8 @@ func (s *Store) Claim(ctx context.Context, cl store.Claim) ([]store.Operation, e
 	if err != nil {
 		return nil, fmt.Errorf("postgres: claim: %w", err)
 	}
-	s.claimed.moveTo(cl.Tenant, t.reached)
+	s.claimed.moveTo(cl.Tenant, t.reached, len(t.begun) == cl.Limit)
 	return t.begun, errors.Join(t.corrupt...)
-}
-
-// watermark remembers how far claims have come, the claims of each tenant for themselves. While some transaction elsewhere
-// keeps an old snapshot open, the index goes on naming every operation that was ever pending, and each claim would read past
-// all of them: with 50,000 of them 48 ms instead of 0.5. So a backlog is claimed from the mark on; now and then, and whenever
-// that yields too little, from the beginning.
-type watermark struct {
-	mu    sync.Mutex
-	marks map[markOf]mark
-}
-
-// markOf is whose claims they are: those of any tenant are another thing than those of the tenant without a name.
-type markOf struct {
-	any    bool
-	tenant string
-}
-
-type mark struct {
-	due   int64 // of the latest operation that was claimed
-	swept time.Time
-}
-
-const (
-	// markSlack is how far before the mark operations may still become due without being passed over until the next sweep.
-	markSlack  = 2 * time.Second
-	sweepEvery = time.Second
-)
-
-func of(tenant *string) markOf {
-	if tenant == nil {
-		return markOf{any: true}
-	}
-	return markOf{tenant: *tenant}
-}
-
-// from is where the next claim begins, 0 for the beginning.
-func (w *watermark) from(tenant *string) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m := w.marks[of(tenant)]
-	if time.Since(m.swept) >= sweepEvery {
-		if w.marks == nil {
-			w.marks = map[markOf]mark{}
-		}
-		m.swept = time.Now()
-		w.marks[of(tenant)] = m
-		return 0
-	}
-	return max(m.due-markSlack.Microseconds(), 0)
-}
-
-// moveTo is called after from.
-func (w *watermark) moveTo(tenant *string, due int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m := w.marks[of(tenant)]
-	m.due = due
-	w.marks[of(tenant)] = m
 }
 
 type claimTx struct {
@@ -99,14 +41,19 @@ type claimTx struct {
 
 	c       *session
 	now     time.Time
-	reached int64 // when the last of them became due
+	reached map[string]int64 // when the last of each tenant's became due
 	begun   []store.Operation
 	corrupt []error
 }
 
 func (t *claimTx) run(c *session, again bool) (err error) {
-	t.c, t.begun, t.corrupt, t.reached = c, nil, nil, 0
-	if t.now, err = t.s.beginAlone(c, t.token); err != nil {
+	t.c, t.begun, t.corrupt, t.reached = c, nil, nil, map[string]int64{}
+	if _, err := t.s.begin(c, t.s.patience); err != nil {
+		return err
+	}
+	tenants, sweep := t.s.claimed.start(t.cl.Tenant)
+	found, err := t.open(sweep)
+	if err != nil {
 		return err
 	}
 	if again {
@@ -114,12 +61,24 @@ func (t *claimTx) run(c *session, again bool) (err error) {
 			return err
 		}
 	}
-	list, err := t.due()
+	if sweep {
+		tenants = found
+	}
+	list, err := t.due(tenants, sweep)
+	if err == nil && !sweep && len(list) < t.cl.Limit { // what came in meanwhile, or became due before the mark
+		if tenants, err = t.open(true); err == nil {
+			list, err = t.due(tenants, true)
+		}
+	}
 	if err != nil {
 		return err
 	}
+	return t.begin(list)
+}
+
+func (t *claimTx) begin(list []store.Operation) error {
 	var w moves
-	for _, o := range list[:min(len(list), t.cl.Limit)] {
+	for _, o := range list {
 		taken, err := sqlstore.Begin(o, t.cl, t.now)
 		if err != nil {
 			return err
@@ -129,13 +88,72 @@ func (t *claimTx) run(c *session, again bool) (err error) {
 		w.ops = append(w.ops, row)
 		t.begun = append(t.begun, taken)
 		if o.State == store.Pending {
-			t.reached = sqlstore.Micros(o.DueAt)
+			t.reached[o.Tenant] = sqlstore.Micros(o.DueAt)
 		}
 	}
-	if _, err := w.write(c, t.now); err != nil {
+	if _, err := w.write(t.c, t.now); err != nil {
 		return err
 	}
-	return setAside(c, t.corrupt, t.now)
+	return setAside(t.c, t.corrupt, t.now)
+}
+
+// open sets the clock, and returns the tenants that something may be claimed for: with a sweep, those that have such. A
+// later try of the same call, under the same token, waits here for this one: its connection may be lost while the server
+// still works on it.
+func (t *claimTx) open(sweep bool) (tenants []string, err error) {
+	type row struct {
+		Now     int64  `db:"now"`
+		Tenants string `db:"tenants"`
+	}
+	rows, err := all[row](t.c, `
+		select {schema}.leadonce_clock(:fixed) as now, case when :sweep then (
+			with recursive
+				pending(tenant) as (
+					select (select tenant from {schema}.leadonce_operations where state = 'pending' and blocked = 0 and broken = 0
+						order by tenant limit 1)
+					union all
+					select (select o.tenant from {schema}.leadonce_operations o
+						where o.state = 'pending' and o.blocked = 0 and o.broken = 0 and o.tenant > t.tenant
+						order by o.tenant limit 1)
+					from pending t where t.tenant is not null),
+				uncertain(tenant) as (
+					select (select tenant from {schema}.leadonce_operations where state = 'uncertain' and broken = 0
+						order by tenant limit 1)
+					union all
+					select (select o.tenant from {schema}.leadonce_operations o
+						where o.state = 'uncertain' and o.broken = 0 and o.tenant > t.tenant order by o.tenant limit 1)
+					from uncertain t where t.tenant is not null)
+			select coalesce(cast(json_agg(w.tenant) as text), '[]')
+			from (
+				select t.tenant from pending t
+				where (
+					select o.due_at from {schema}.leadonce_operations o
+					where o.tenant = t.tenant and o.state = 'pending' and o.blocked = 0 and o.broken = 0
+					order by o.due_at limit 1) <= (select {schema}.leadonce_clock(:fixed))
+				union all
+				select t.tenant from uncertain t
+				where (
+					select o.due_at from {schema}.leadonce_operations o
+					where o.tenant = t.tenant and o.state = 'uncertain' and o.broken = 0
+					order by o.due_at limit 1) <= (select {schema}.leadonce_clock(:fixed))) as w) else '[]' end as tenants
+		from (select cast(pg_advisory_xact_lock(:token) as text) as had) as alone
+		where had is not null`, args{"fixed": t.s.fixed(), "token": t.token, "sweep": sweep && t.cl.Tenant == nil})
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, errors.New("the server tells no time")
+	}
+	t.now = sqlstore.Time(rows[0].Now)
+	if t.cl.Tenant != nil {
+		return []string{*t.cl.Tenant}, nil
+	}
+	if !sweep {
+		return nil, nil
+	}
+	err = json.Unmarshal([]byte(rows[0].Tenants), &tenants)
+	t.s.claimed.found(tenants)
+	return tenants, err
 }
 
 // begunBy returns what a call whose answer was lost has begun: it is still in the claimer's name.
@@ -147,88 +165,75 @@ func begunBy(c *session, cl store.Claim, token int64) ([]store.Operation, error)
 	return list, err
 }
 
-// due returns the operations whose time has come, oldest due first, locked.
-func (t *claimTx) due() (list []store.Operation, err error) {
-	if list, err = t.pending(t.s.claimed.from(t.cl.Tenant)); err != nil {
-		return nil, err
-	}
-	again, corrupt, err := readOperations(t.c, `
+// due returns the operations whose time has come, of each tenant oldest due first, locked. Only a sweep also finds those
+// that became due before the mark.
+func (t *claimTx) due(tenants []string, sweep bool) (list []store.Operation, err error) {
+	list, t.corrupt, err = sqlstore.Share(t.cl.Limit, tenants, &t.s.turns.claims,
+		func(asks []sqlstore.Ask) (map[string]*sqlstore.Part[store.Operation], error) {
+			if !sweep {
+				t.s.claimed.mark(asks)
+			}
+			return t.parts(asks)
+		})
+	return list, err
+}
+
+// parts returns what some tenants have. Rows that were returned before, and so are locked by this claim, come again.
+func (t *claimTx) parts(asks []sqlstore.Ask) (map[string]*sqlstore.Part[store.Operation], error) {
+	a := t.s.asks(asks)
+	a["now"] = sqlstore.Micros(t.now)
+	parts, err := operationsOf(t.c, `
 		select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op,
 			coalesce((select p.crm_id from {schema}.leadonce_contacts p where p.contact_key = o.contact_key), '') as contact_id
-		from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
-		where o.state = 'uncertain' and o.broken = 0 and o.due_at <= :now and o.adapter = :adapter and o.guarantee <> ''
-			and o.first_sent_at + o.window_ns / 1000 >= :open_until and o.fields is not null
-			and (o.kind, o.guarantee, o.window_ns) in (
-				select kind, guarantee, window_ns
-				from json_to_recordset(cast(:terms as json)) as t(kind text, guarantee text, window_ns bigint))
-			and (:any or o.tenant = :tenant)
-		order by o.due_at, o.seq
-		limit :limit
-		for no key update of o skip locked`,
-		args{"now": sqlstore.Micros(t.now), "limit": t.cl.Limit, "adapter": t.cl.Adapter,
-			"open_until": sqlstore.Micros(t.now.Add(t.cl.Lease + t.cl.Quiet)), "terms": t.terms(),
-			"any": t.cl.Tenant == nil, "tenant": t.tenant()})
+		from json_to_recordset(cast(:asks as json)) as a(tenant text, ask bigint, since bigint)
+			cross join lateral (
+				select * from {schema}.leadonce_operations q
+				where q.tenant = a.tenant and q.state = 'pending' and q.blocked = 0 and q.broken = 0 and q.due_at >= a.since
+					and q.due_at <= :now and q.doubt = 0 and q.fields is not null
+				order by q.due_at, q.seq
+				limit a.ask
+				for no key update skip locked) as o
+			left join lateral (
+				select d.crm_id, d.create_op from {schema}.leadonce_deals d where d.id = o.deal_id limit 1) as d on true
+		order by o.due_at, o.seq`, a)
 	if err != nil {
 		return nil, err
 	}
-	t.corrupt = append(t.corrupt, corrupt...)
-	for _, o := range again {
-		if t.cl.Repeatable(o, t.now) {
-			list = append(list, o)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b store.Operation) int { return a.DueAt.Compare(b.DueAt) })
-	return list, nil
-}
-
-// pending returns those that were never sent, or certainly in vain, from the mark on; or from the beginning, if those are too
-// few.
-func (t *claimTx) pending(from int64) (list []store.Operation, err error) {
-	for limit := t.cl.Limit; ; {
-		list, t.corrupt, err = readOperations(t.c, t.pendingQuery(), args{"from": from, "now": sqlstore.Micros(t.now),
-			"limit": limit, "tenant": t.tenant()})
-		switch {
-		case err != nil || len(list) >= t.cl.Limit:
-			return list, err
-		case len(list)+len(t.corrupt) == limit: // rows that can't be read were in the way; they are set aside with this commit
-			limit += len(t.corrupt)
-		case from > 0:
-			from = 0
-		default:
-			return list, nil
-		}
-	}
-}
-
-// pendingQuery finds those of one tenant by an index of their own: what waits for the others is not read past.
-func (t *claimTx) pendingQuery() string {
-	if t.cl.Tenant == nil {
-		return `
-			select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op,
-				coalesce((select p.crm_id from {schema}.leadonce_contacts p where p.contact_key = o.contact_key), '') as contact_id
-			from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
-			where o.state = 'pending' and o.blocked = 0 and o.broken = 0 and o.due_at >= :from and o.due_at <= :now
-				and o.doubt = 0 and o.fields is not null
-			order by o.due_at, o.seq
-			limit :limit
-			for no key update of o skip locked`
-	}
-	return `
+	a["adapter"], a["terms"] = t.cl.Adapter, t.terms()
+	a["open_until"] = sqlstore.Micros(t.now.Add(t.cl.Lease + t.cl.Quiet))
+	again, err := operationsOf(t.c, `
 		select o.*, coalesce(d.crm_id, '') as lead_id, coalesce(d.create_op, '') as create_op,
 			coalesce((select p.crm_id from {schema}.leadonce_contacts p where p.contact_key = o.contact_key), '') as contact_id
-		from {schema}.leadonce_operations o left join {schema}.leadonce_deals d on d.id = o.deal_id
-		where o.tenant = :tenant and o.state = 'pending' and o.blocked = 0 and o.broken = 0 and o.due_at >= :from
-			and o.due_at <= :now and o.doubt = 0 and o.fields is not null
-		order by o.due_at, o.seq
-		limit :limit
-		for no key update of o skip locked`
-}
-
-func (t *claimTx) tenant() string {
-	if t.cl.Tenant == nil {
-		return ""
+		from json_to_recordset(cast(:asks as json)) as a(tenant text, ask bigint)
+			cross join lateral (
+				select * from {schema}.leadonce_operations q
+				where q.tenant = a.tenant and q.state = 'uncertain' and q.broken = 0 and q.due_at <= :now
+					and q.adapter = :adapter and q.guarantee <> ''
+					and q.first_sent_at + q.window_ns / 1000 >= :open_until and q.fields is not null
+					and (q.kind, q.guarantee, q.window_ns) in (
+						select kind, guarantee, window_ns
+						from json_to_recordset(cast(:terms as json)) as t(kind text, guarantee text, window_ns bigint))
+				order by q.due_at, q.seq
+				limit a.ask
+				for no key update skip locked) as o
+			left join lateral (
+				select d.crm_id, d.create_op from {schema}.leadonce_deals d where d.id = o.deal_id limit 1) as d on true
+		order by o.due_at, o.seq`, a)
+	for tenant, more := range again {
+		p := part(parts, tenant)
+		for _, o := range more.List {
+			if t.cl.Repeatable(o, t.now) {
+				p.List = append(p.List, o)
+			}
+		}
+		p.Bad = append(p.Bad, more.Bad...)
+		slices.SortStableFunc(p.List, func(a, b store.Operation) int { return a.DueAt.Compare(b.DueAt) })
 	}
-	return *t.cl.Tenant
+	for _, a := range asks {
+		p := part(parts, a.Tenant)
+		p.List = p.List[:min(len(p.List), int(a.Limit))]
+	}
+	return parts, err
 }
 
 // terms are the promises that a repeat may rely on.

@@ -452,6 +452,11 @@ func waitFor(t testing.TB, what string, done func() bool) {
 	}
 }
 
+// hinted is the hint that an event of a key gives.
+func hinted(key string) store.Hint {
+	return store.Hint{OrderingKey: key, Tenant: event("", key).Tenant}
+}
+
 func TestNotify(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	front, back := reopen(t, dsn, nil), reopen(t, dsn, nil)
@@ -478,7 +483,15 @@ func TestNotify(t *testing.T) {
 		if _, err := front.Accept(background, event("1", "k:1")); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, "the hint", func() bool { return count(store.Hint{OrderingKey: "k:1"}) > 0 })
+		waitFor(t, "the hint", func() bool { return count(hinted("k:1")) > 0 })
+	})
+	t.Run("another process is told whose the event is", func(t *testing.T) {
+		e := event("north", "k:north")
+		e.Tenant = "north"
+		if _, err := front.Accept(background, e); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the hint", func() bool { return count(store.Hint{OrderingKey: "k:north", Tenant: "north"}) > 0 })
 	})
 	t.Run("another process is told of a submission", func(t *testing.T) {
 		if _, err := front.Submit(background, submission("1", "k:s")); err != nil {
@@ -497,14 +510,14 @@ func TestNotify(t *testing.T) {
 		if _, err := front.Accept(background, event("3", "k:3")); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, "the later event's hint", func() bool { return count(store.Hint{OrderingKey: "k:3"}) > 0 })
-		if count(store.Hint{OrderingKey: "k:2"}) != 0 {
+		waitFor(t, "the later event's hint", func() bool { return count(hinted("k:3")) > 0 })
+		if count(hinted("k:2")) != 0 {
 			t.Fatal("told before the commit")
 		}
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, "the hint", func() bool { return count(store.Hint{OrderingKey: "k:2"}) > 0 })
+		waitFor(t, "the hint", func() bool { return count(hinted("k:2")) > 0 })
 	})
 	t.Run("a lost listening connection is made again", func(t *testing.T) {
 		exec(t, pool(t, dsn), `select pg_terminate_backend(pid) from pg_stat_activity
@@ -517,7 +530,7 @@ func TestNotify(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range n + 1 {
-				if count(store.Hint{OrderingKey: fmt.Sprint("k:again", i)}) > 0 {
+				if count(hinted(fmt.Sprint("k:again", i))) > 0 {
 					return true
 				}
 			}
@@ -535,11 +548,11 @@ func TestNotify(t *testing.T) {
 		}
 	})
 	t.Run("what does not fit into one notice goes into several", func(t *testing.T) {
-		var keys []string
+		var hints []store.Hint
 		for i := range 40 {
-			keys = append(keys, fmt.Sprint(i, strings.Repeat("x", 500)))
+			hints = append(hints, hinted(fmt.Sprint(i, strings.Repeat("x", 500))))
 		}
-		list := front.notices(append(keys, strings.Repeat("y", 9000), "line\nbreak")...)
+		list := front.notices(append(hints, hinted(strings.Repeat("y", 9000)), hinted("line\nbreak"), hinted("a\x1fb"))...)
 		if len(list) != 3 {
 			t.Fatalf("%d notices", len(list))
 		}

@@ -234,7 +234,7 @@ func (l *life) plan(s *Store, owner string) {
 		return
 	}
 	for _, key := range keys {
-		v, err := s.ReadKey(background, key)
+		v, err := s.ReadKey(background, key.Key)
 		if err != nil || len(v.Events) == 0 {
 			l.failure(err)
 			continue

@@ -9,11 +9,13 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/leadonce/leadonce/store"
+	"github.com/leadonce/leadonce/store/internal/sqlstore"
 )
 
 // hints.go: who is told that work may have become due: the subscribers of this handle directly, other processes by NOTIFY.
 //
-// A notice is the number of the handle that sends it and, each on a line of its own, the ordering keys; none: operations.
+// A notice is the number of the handle that sends it and, each on a line of its own, the ordering keys, with their tenants
+// before them; none: operations.
 
 // opening are the parameters with which a write begins.
 type opening struct {
@@ -24,27 +26,32 @@ type opening struct {
 }
 
 func (s *Store) opening(patience string, notices []string) opening {
-	return opening{Fixed: s.fixed(), Patience: patience, Channel: s.channel, Notices: jsonTexts(notices)}
+	return opening{Fixed: s.fixed(), Patience: patience, Channel: s.channel, Notices: sqlstore.JSONTexts(notices)}
 }
 
 // maxNotice is below the 8000 bytes that the server takes.
 const maxNotice = 7900
 
-// notices packs keys, each once. A key too long to be sent is left out: it is found by whoever looks.
-func (s *Store) notices(keys ...string) (list []string) {
+// afterTenant ends a tenant's name in a notice.
+const afterTenant = "\x1f"
+
+// notices packs hints about keys, each once. One too long to be sent, or with a sign that parts a notice, is left out: the
+// key is found by whoever looks.
+func (s *Store) notices(hints ...store.Hint) (list []string) {
 	if !s.telling {
 		return nil
 	}
-	seen := map[string]bool{}
-	for _, key := range keys {
-		if seen[key] || len(key) > maxNotice/2 || strings.Contains(key, "\n") {
+	seen := map[store.Hint]bool{}
+	for _, h := range hints {
+		line := h.Tenant + afterTenant + h.OrderingKey
+		if seen[h] || len(line) > maxNotice/2 || strings.Contains(line, "\n") || strings.Count(line, afterTenant) > 1 {
 			continue
 		}
-		seen[key] = true
-		if n := len(list); n > 0 && len(list[n-1])+len(key) < maxNotice {
-			list[n-1] += "\n" + key
+		seen[h] = true
+		if n := len(list); n > 0 && len(list[n-1])+len(line) < maxNotice {
+			list[n-1] += "\n" + line
 		} else {
-			list = append(list, s.handle+"\n"+key)
+			list = append(list, s.handle+"\n"+line)
 		}
 	}
 	return list
@@ -65,7 +72,7 @@ func (s *Store) tell(c *session, notices []string) error {
 	}
 	_, err := c.exec(`
 		select count(pg_notify(:channel, n)) from json_array_elements_text(cast(:notices as json)) n`,
-		args{"channel": s.channel, "notices": jsonTexts(notices)})
+		args{"channel": s.channel, "notices": sqlstore.JSONTexts(notices)})
 	return err
 }
 
@@ -135,14 +142,15 @@ func (l *listener) start(s *Store) {
 }
 
 func (s *Store) heard(notice string) {
-	handle, keys, some := strings.Cut(notice, "\n")
+	handle, lines, some := strings.Cut(notice, "\n")
 	switch {
 	case handle == s.handle: // its own subscribers know
 	case !some:
 		s.hints.Tell(store.Hint{})
 	default:
-		for key := range strings.SplitSeq(keys, "\n") {
-			s.hints.Tell(store.Hint{OrderingKey: key})
+		for line := range strings.SplitSeq(lines, "\n") {
+			tenant, key, _ := strings.Cut(line, afterTenant)
+			s.hints.Tell(store.Hint{OrderingKey: key, Tenant: tenant})
 		}
 	}
 }

@@ -73,7 +73,7 @@ func lock(c *session, ids, dependents []string) (map[string]*locked, error) {
 			where w.id = any(array(select json_array_elements_text(cast(:dependents as json)))) and w.depends_on <> ''))
 		order by o.depends_on <> '', o.seq
 		for no key update of o`,
-		args{"ids": jsonTexts(ids), "dependents": jsonTexts(dependents)}, func(row *sqlstore.Operation, err error) bool {
+		args{"ids": sqlstore.JSONTexts(ids), "dependents": sqlstore.JSONTexts(dependents)}, func(row *sqlstore.Operation, err error) bool {
 			l := &locked{create: row.IsCreate(), err: err}
 			if err != nil {
 				l.err = row.Corrupt(err)
@@ -184,7 +184,7 @@ func (w *moves) write(c *session, now time.Time) (unblocked bool, err error) {
 		args{"rows": jsonRows(m, w.ops), "ids": jsonColumn(w.ops, func(o *sqlstore.Operation) string { return o.ID }),
 			"trail": jsonRows(m, w.trail), "deals": jsonRows(m, w.deals), "deal_ids": jsonColumn(w.deals, (*crmID).id),
 			"people": jsonRows(m, w.people), "people_ids": jsonColumn(w.people, (*crmID).id),
-			"unblock": jsonTexts(w.unblock), "now": sqlstore.Micros(now)})
+			"unblock": sqlstore.JSONTexts(w.unblock), "now": sqlstore.Micros(now)})
 	if err == nil && (len(n) != 1 || n[0].Moved != int64(len(w.ops))) {
 		err = fmt.Errorf("an operation that was locked is not as it was read: %w", store.ErrMoved)
 	}
@@ -204,7 +204,7 @@ func (w *moves) writeCanceled(c *session, now time.Time) error {
 		select id from {schema}.leadonce_operations
 		where depends_on = any(array(select json_array_elements_text(cast(:ids as json)))) and state = 'pending'
 			and blocked = 1 and broken = 0`,
-		args{"ids": jsonTexts(w.cancel)}, func(row *sqlstore.Operation, err error) bool {
+		args{"ids": sqlstore.JSONTexts(w.cancel)}, func(row *sqlstore.Operation, err error) bool {
 			ids = append(ids, row.ID)
 			return true
 		})

@@ -29,6 +29,7 @@ type proposal struct {
 type committed struct {
 	begun []store.Operation
 	due   bool
+	told  []store.Hint // where events were moved to
 }
 
 type planCall = call[*proposal, committed]
@@ -55,8 +56,8 @@ func (s *Store) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation
 	if got.due {
 		s.hints.Tell(store.Hint{})
 	}
-	for _, key := range receivers(p) {
-		s.hints.Tell(store.Hint{OrderingKey: key})
+	for _, h := range got.told {
+		s.hints.Tell(h)
 	}
 	return got.begun, nil
 }
@@ -162,11 +163,11 @@ func (t *planTx) run(patience string) (err error) {
 	if _, err := t.drops.write(t.c, t.now); err != nil {
 		return err
 	}
-	var keys []string
-	for _, m := range t.left {
-		keys = append(keys, receivers(m.in.Plan)...)
+	told, err := t.told()
+	if err != nil {
+		return err
 	}
-	return t.s.tell(t.c, append(t.s.dueNotice(t.due), t.s.notices(keys...)...))
+	return t.s.tell(t.c, append(t.s.dueNotice(t.due), t.s.notices(told...)...))
 }
 
 // store writes, and refuses who has lost a race for a new key or deal, or for an event.

@@ -29,7 +29,7 @@ func (t *planTx) keys() error {
 		from {schema}.leadonce_keys
 		where ordering_key = any(array(select json_array_elements_text(cast(:keys as json))))
 		order by ordering_key
-		for no key update`, args{"keys": jsonTexts(known)})
+		for no key update`, args{"keys": sqlstore.JSONTexts(known)})
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (t *planTx) lock() (err error) {
 		from {schema}.leadonce_deals
 		where id = any(array(select json_array_elements_text(cast(:ids as json))))
 		order by id
-		for no key update`, args{"ids": jsonTexts(deals)}, func(row *sqlstore.Deal, _ error) bool {
+		for no key update`, args{"ids": sqlstore.JSONTexts(deals)}, func(row *sqlstore.Deal, _ error) bool {
 		t.deals[row.ID] = row.Version
 		return true
 	})

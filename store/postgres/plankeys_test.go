@@ -8,6 +8,7 @@ import (
 
 	"github.com/leadonce/leadonce/internal/pgtest"
 	"github.com/leadonce/leadonce/store"
+	"github.com/leadonce/leadonce/store/internal/sqlstore"
 )
 
 // plankeys_test.go: plans that touch another ordering key than their own, on this engine.
@@ -133,14 +134,28 @@ func TestMerge(t *testing.T) {
 func TestTenantMarks(t *testing.T) {
 	var w watermark
 	north, south := "north", "south"
-	w.from(&north) // the sweep
-	w.from(&south)
-	w.moveTo(&north, 100_000_000)
-	if from := w.from(&south); from != 0 {
-		t.Fatalf("another tenant's claim moved it to %d", from)
+	since := func(tenant string) int64 {
+		asks := []sqlstore.Ask{{Tenant: tenant}}
+		w.mark(asks)
+		return asks[0].Since
 	}
-	if from := w.from(&north); from == 0 {
+	if _, sweeps := w.start(&north); !sweeps {
+		t.Fatal("the first claim did not sweep")
+	}
+	w.start(&south)
+	w.moveTo(&north, map[string]int64{north: 100_000_000}, true)
+	if at := since(south); at != 0 {
+		t.Fatalf("another tenant's claim moved it to %d", at)
+	}
+	if since(north) == 0 {
 		t.Fatal("its own claim did not move it")
+	}
+	if tenants, sweeps := w.start(&north); sweeps || len(tenants) != 1 {
+		t.Fatal("a claim that had all that it asked for is followed by a sweep")
+	}
+	w.moveTo(&north, nil, false)
+	if _, sweeps := w.start(&north); !sweeps {
+		t.Fatal("a claim that had too little is not followed by a sweep")
 	}
 }
 
@@ -157,10 +172,11 @@ func TestMoveIsTold(t *testing.T) {
 	})
 	told := func(key string) {
 		t.Helper()
+		e := event("1", key)
 		waitFor(t, "the hint of "+key, func() bool {
 			select {
 			case h := <-heard:
-				return h.OrderingKey == key
+				return h == store.Hint{OrderingKey: key, Tenant: e.Tenant}
 			default:
 				return false
 			}

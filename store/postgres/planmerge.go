@@ -22,6 +22,34 @@ func receivers(p store.Plan) (keys []string) {
 	return keys
 }
 
+// told notes for each plan where its events were moved to, and returns all of that.
+func (t *planTx) told() (list []store.Hint, err error) {
+	var keys []string
+	for _, m := range t.left {
+		keys = append(keys, receivers(m.in.Plan)...)
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	rows, err := all[sqlstore.Event](t.c, `
+		select k.ordering_key, coalesce((
+			select e.tenant from {schema}.leadonce_events e where e.ordering_key = k.ordering_key and e.ended_at = 0
+			order by e.id limit 1), '') as tenant
+		from json_array_elements_text(cast(:keys as json)) as k(ordering_key)`, args{"keys": sqlstore.JSONTexts(keys)})
+	tenants := map[string]string{}
+	for _, r := range rows {
+		tenants[r.OrderingKey] = r.Tenant
+	}
+	for _, m := range t.left {
+		m.out.told = nil // a try before may have been taken back
+		for _, key := range receivers(m.in.Plan) {
+			m.out.told = append(m.out.told, store.Hint{OrderingKey: key, Tenant: tenants[key]})
+		}
+		list = append(list, m.out.told...)
+	}
+	return list, err
+}
+
 // lockBoth locks both keys of a merge in the order of keys, also one that has no row yet: so two merges wait for each other,
 // whichever way they go.
 func (t *planTx) lockBoth(p *proposal) error {
@@ -31,7 +59,7 @@ func (t *planTx) lockBoth(p *proposal) error {
 		from json_array_elements_text(cast(:keys as json)) as r(ordering_key)
 		order by ordering_key collate "C"
 		on conflict (ordering_key) do update set version = k.version
-		returning 1`, args{"keys": jsonTexts([]string{p.Key, p.other})})
+		returning 1`, args{"keys": sqlstore.JSONTexts([]string{p.Key, p.other})})
 	return err
 }
 

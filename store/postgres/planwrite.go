@@ -247,7 +247,7 @@ func (w *planWrite) run(c *session) (got map[string]map[string]bool, people map[
 			"edits": jsonRows(m, w.edits), "planned": jsonColumn(w.keys, func(k *keyWrite) string { return k.Key }),
 			"changed": jsonColumn(w.changes, func(d *sqlstore.ChangeDeal) string { return d.ID }),
 			"edited":  jsonColumn(w.edits, func(o *sqlstore.Operation) string { return o.ID }),
-			"links":   jsonRows(m, w.links), "people": jsonTexts(contacts)})
+			"links":   jsonRows(m, w.links), "people": sqlstore.JSONTexts(contacts)})
 	for _, r := range rows {
 		if r.Kind == "contact" {
 			people[r.ID] = r.CRMID

@@ -112,6 +112,7 @@ type Store struct {
 	plans    *group[*proposal, committed]
 	advances *group[*report, advanced]
 	claimed  watermark
+	turns    turns
 	apart    chan struct{}
 	waiting  sync.WaitGroup
 	closed   atomic.Bool

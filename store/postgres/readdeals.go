@@ -22,7 +22,7 @@ type handledAsk struct {
 func (r *keyReader) handled() error {
 	var asked []*handledAsk
 	for _, a := range r.again {
-		if (a.Content != "" || a.Repeat != "") && r.first(a.Key, "handled by", jsonTexts([]string{a.Content, a.Repeat})) {
+		if (a.Content != "" || a.Repeat != "") && r.first(a.Key, "handled by", sqlstore.JSONTexts([]string{a.Content, a.Repeat})) {
 			asked = append(asked, a)
 		}
 	}
@@ -268,7 +268,7 @@ func (r *keyReader) operations() error {
 		from {schema}.leadonce_operation_rows
 		where deal_id = any(array(select json_array_elements_text(cast(:refs as json)))) and deal_id <> ''
 			and state = 'pending' and broken = 0
-		order by seq)`, args{"creates": jsonTexts(creates), "ids": jsonTexts(ids), "refs": jsonTexts(r.refs)},
+		order by seq)`, args{"creates": sqlstore.JSONTexts(creates), "ids": sqlstore.JSONTexts(ids), "refs": sqlstore.JSONTexts(r.refs)},
 		func(row *sqlstore.Operation, err error) bool {
 			if byID[row.ID] != nil {
 				return true

@@ -11,38 +11,7 @@ import (
 	"github.com/leadonce/leadonce/store/internal/sqlstore"
 )
 
-// readkey.go: which ordering keys are due, and what decisions about some of them may look at.
-
-// DueKeys returns up to limit ordering keys whose oldest unplanned event is due, most overdue first.
-func (s *Store) DueKeys(ctx context.Context, limit int) ([]string, error) {
-	if limit < 1 {
-		return nil, fmt.Errorf("postgres: due keys: %w: limit is %d, must be at least 1", store.ErrInvalid, limit)
-	}
-	var keys []string
-	err := s.try(ctx, func(ctx context.Context, _ bool) error {
-		keys = nil
-		return s.single(ctx, func(c *session) error {
-			return each(c, `
-				select e.ordering_key
-				from {schema}.leadonce_events e
-				where e.ended_at = 0 and e.due_at <= (select {schema}.leadonce_clock(:fixed)) and not exists (
-					select 1
-					from {schema}.leadonce_events o
-					where o.ordering_key = e.ordering_key and o.ended_at = 0 and o.id < e.id)
-				order by e.due_at, e.id
-				limit :limit`, args{"fixed": s.fixed(), "limit": limit}, func(row *sqlstore.Event, err error) bool {
-				if err == nil {
-					keys = append(keys, row.OrderingKey)
-				}
-				return true
-			})
-		})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("postgres: due keys: %w", err)
-	}
-	return keys, nil
-}
+// readkey.go: what decisions about some ordering keys may look at.
 
 // keyRead is the answer to one call.
 type keyRead struct {
@@ -135,7 +104,7 @@ func (r *keyReader) names() string {
 	for key := range r.views {
 		keys = append(keys, key)
 	}
-	return jsonTexts(keys)
+	return sqlstore.JSONTexts(keys)
 }
 
 func (r *keyReader) keys() error {
@@ -218,39 +187,4 @@ func decodeEvent(row *sqlstore.Event, err error) (store.EventRow, error) {
 		return store.EventRow{ID: row.ID}, row.Corrupt(err)
 	}
 	return row.Decode()
-}
-
-// Attention returns operations that need a verdict, up to limit of each kind.
-func (s *Store) Attention(ctx context.Context, limit int, lookups bool) ([]store.Operation, error) {
-	if limit < 1 {
-		return nil, fmt.Errorf("postgres: attention: %w: limit is %d, must be at least 1", store.ErrInvalid, limit)
-	}
-	var list []store.Operation
-	var corrupt []error
-	err := s.try(ctx, func(ctx context.Context, _ bool) error {
-		return s.single(ctx, func(c *session) (err error) {
-			list, corrupt, err = readOperations(c, `
-				(select * from {schema}.leadonce_operation_rows
-				where state = 'sending' and broken = 0 and lease_until <= (select {schema}.leadonce_clock(:fixed))
-				order by lease_until, seq
-				limit :limit)
-				union all
-				(select * from {schema}.leadonce_operation_rows
-				where state = 'uncertain' and broken = 0 and due_at <= (select {schema}.leadonce_clock(:fixed))
-				order by due_at, seq
-				limit :limit)
-				union all
-				(select * from {schema}.leadonce_operation_rows
-				where state = 'needs_reconciliation' and broken = 0 and due_at <= (select {schema}.leadonce_clock(:fixed))
-					and :lookups
-				order by due_at, seq
-				limit :limit)`, args{"fixed": s.fixed(), "limit": limit, "lookups": lookups})
-			return err
-		})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("postgres: attention: %w", err)
-	}
-	s.setAside(ctx, corrupt...)
-	return list, errors.Join(corrupt...)
 }

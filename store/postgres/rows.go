@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"reflect"
 	"strconv"
 
@@ -42,7 +41,7 @@ func jsonRows[T any](m *reflectx.Mapper, rows []*T) string {
 			case reflect.Int64:
 				b = strconv.AppendInt(b, f.Int(), 10)
 			case reflect.String:
-				b = appendString(b, f.String())
+				b = sqlstore.AppendJSON(b, f.String())
 			default: // []byte
 				if f.IsNil() {
 					b = append(b, "null"...)
@@ -56,34 +55,11 @@ func jsonRows[T any](m *reflectx.Mapper, rows []*T) string {
 	return string(append(b, ']'))
 }
 
-// jsonTexts returns strings as a JSON array.
-func jsonTexts(list []string) string {
-	b := []byte{'['}
-	for i, s := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(b, s)
-	}
-	return string(append(b, ']'))
-}
-
-func appendString(b []byte, s string) []byte {
-	s = sqlstore.Clean(s)
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
-			q, _ := json.Marshal(s) // a string can be marshaled
-			return append(b, q...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
 // jsonColumn returns one text of each row as a JSON array.
 func jsonColumn[T any](rows []*T, f func(*T) string) string {
 	list := make([]string, len(rows))
 	for i, r := range rows {
 		list[i] = f(r)
 	}
-	return jsonTexts(list)
+	return sqlstore.JSONTexts(list)
 }

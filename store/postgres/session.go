@@ -224,18 +224,6 @@ func (s *Store) begin(c *session, patience string) (time.Time, error) {
 		where settings <> ''`, args{"fixed": s.fixed(), "patience": patience})
 }
 
-// beginAlone is begin of a transaction that a later try of the same call, under the same token, waits for: its connection may
-// be lost while the server still works on it.
-func (s *Store) beginAlone(c *session, token int64) (time.Time, error) {
-	if _, err := s.begin(c, s.patience); err != nil {
-		return time.Time{}, err
-	}
-	return s.clock(c, `
-		select {schema}.leadonce_clock(:fixed)
-		from (select cast(pg_advisory_xact_lock(:token) as text) as had) as alone
-		where had is not null`, args{"fixed": s.fixed(), "token": token})
-}
-
 func (s *Store) clock(c *session, query string, a args) (time.Time, error) {
 	var now int64
 	found, err := c.get(&now, query, a)

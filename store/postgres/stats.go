@@ -37,13 +37,13 @@ func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
 			from {schema}.leadonce_operations
 			where state in ('pending', 'sending', 'uncertain', 'needs_reconciliation', 'failed') and broken = 0
 			group by state`)
-		st.Recent = q.counts(`
+		st.RecentOperations = q.counts(`
 			select state, case state when 'canceled' then reason else '' end as reason, count(*) as n,
 				count(*) filter (where failures > 0) as errors, min(created_at) as oldest
 			from {schema}.leadonce_operations
 			where ended_at > 0 and ended_at > :since and state in ('done', 'canceled') and broken = 0
 			group by 1, 2`)
-		st.RecentEvts = q.counts(`
+		st.RecentEvents = q.counts(`
 			select state, case state when 'ignored' then reason else '' end as reason, count(*) as n,
 				count(*) filter (where attempts > 0) as errors, min(accepted_at) as oldest
 			from {schema}.leadonce_events

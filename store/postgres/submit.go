@@ -165,7 +165,7 @@ func insertOperation(c *session, o *store.Operation) (isNew bool, err error) {
 func lockLead(c *session, sub store.Submission) error {
 	_, err := c.exec(`
 		select cast(pg_advisory_xact_lock(hashtextextended(:name, 0)) as text)`,
-		args{"name": "leadonce adopt " + c.st.schema + " " + jsonTexts([]string{sub.Deal.Tenant, sub.Adopt.CRMID})})
+		args{"name": "leadonce adopt " + c.st.schema + " " + sqlstore.JSONTexts([]string{sub.Deal.Tenant, sub.Adopt.CRMID})})
 	return err
 }
 

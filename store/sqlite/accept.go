@@ -33,7 +33,7 @@ func (s *Store) Accept(ctx context.Context, e store.Event) (store.Receipt, error
 		return store.Receipt{}, fmt.Errorf("sqlite: accept: %w", err)
 	}
 	if !receipt.Duplicate && e.Quarantine == "" {
-		s.hints.Tell(store.Hint{OrderingKey: sqlstore.Clean(e.OrderingKey)})
+		s.hints.Tell(store.Hint{OrderingKey: sqlstore.Clean(e.OrderingKey), Tenant: sqlstore.Clean(e.Tenant)})
 	}
 	return *receipt, nil
 }
@@ -89,9 +89,9 @@ func (s *Store) RetryEvent(ctx context.Context, id int64, by, why string) error 
 	if by == "" {
 		return fmt.Errorf("sqlite: retry event %d: %w: by is empty", id, store.ErrInvalid)
 	}
-	now, key := s.now(), new(string)
+	now, told := s.now(), new(sqlstore.Event)
 	err := s.writer.do(ctx, true, func(c *conn) error {
-		*key = ""
+		*told = sqlstore.Event{}
 		n, err := c.exec(`
 			update leadonce_events
 			set state = 'pending', reason = :reason, attempts = 0, due_at = :now, ended_at = 0, broken = 0
@@ -103,21 +103,21 @@ func (s *Store) RetryEvent(ctx context.Context, id int64, by, why string) error 
 		if err != nil {
 			return err
 		}
-		found, err := c.get(key, `
-			select ordering_key from leadonce_events where id = :id`, args{"id": id})
+		found, err := c.get(told, `
+			select ordering_key, tenant from leadonce_events where id = :id`, args{"id": id})
 		if err == nil && !found {
 			err = store.ErrNotFound
 		}
 		if n == 0 {
-			*key = ""
+			*told = sqlstore.Event{}
 		}
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("sqlite: retry event %d: %w", id, err)
 	}
-	if *key != "" {
-		s.hints.Tell(store.Hint{OrderingKey: *key})
+	if told.OrderingKey != "" {
+		s.hints.Tell(store.Hint{OrderingKey: told.OrderingKey, Tenant: told.Tenant})
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, cl store.Claim) ([]store.Operation, e
 	}
 	res := new(result)
 	err := s.writer.do(ctx, false, func(c *conn) (err error) {
-		res.begun, res.corrupt, err = claim(c, cl, s.now())
+		res.begun, res.corrupt, err = s.claim(c, cl, s.now())
 		return err
 	})
 	if err != nil {
@@ -36,47 +36,19 @@ func (s *Store) Claim(ctx context.Context, cl store.Claim) ([]store.Operation, e
 	return res.begun, errors.Join(res.corrupt...)
 }
 
-func claim(c *conn, cl store.Claim, now time.Time) (begun []store.Operation, corrupt []error, err error) {
-	due := args{"now": sqlstore.Micros(now), "adapter": cl.Adapter, "open_until": sqlstore.Micros(now.Add(cl.Lease + cl.Quiet)),
-		"any_tenant": 1, "tenant": ""}
+func (s *Store) claim(c *conn, cl store.Claim, now time.Time) (begun []store.Operation, corrupt []error, err error) {
+	var tenants []string
 	if cl.Tenant != nil {
-		due["any_tenant"], due["tenant"] = 0, *cl.Tenant
+		tenants = []string{*cl.Tenant}
+	} else if tenants, err = claimants(c, now); err != nil {
+		return nil, nil, err
 	}
-	list, corrupt, err := readOperations(c, cl.Limit, `
-		select * from leadonce_operation_rows
-		where state = 'pending' and blocked = 0 and broken = 0 and due_at <= :now and doubt = 0 and fields is not null
-			and (:any_tenant = 1 or tenant = :tenant)
-		order by due_at, seq`, due)
+	list, corrupt, err := sqlstore.Share(cl.Limit, tenants, &s.turns.claims, sqlstore.OneByOne(
+		func(ask sqlstore.Ask) (*sqlstore.Part[store.Operation], error) { return dueOf(c, cl, ask, now) }))
 	if err != nil {
 		return nil, nil, err
 	}
-	n := 0
-	err = each(c, `
-		select * from leadonce_operation_rows
-		where state = 'uncertain' and broken = 0 and due_at <= :now and adapter = :adapter and guarantee <> ''
-			and first_sent_at + window_ns / 1000 >= :open_until and fields is not null
-			and (:any_tenant = 1 or tenant = :tenant)
-		order by due_at, seq`, due, func(row *sqlstore.Operation, err error) bool {
-		var o store.Operation
-		if err != nil {
-			err = row.Corrupt(err)
-		} else {
-			o, err = row.Decode()
-		}
-		switch {
-		case err != nil:
-			corrupt = append(corrupt, err)
-		case cl.Repeatable(o, now):
-			list = append(list, o)
-			n++
-		}
-		return n < cl.Limit
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	slices.SortStableFunc(list, func(a, b store.Operation) int { return a.DueAt.Compare(b.DueAt) })
-	for _, o := range list[:min(len(list), cl.Limit)] {
+	for _, o := range list {
 		taken, err := sqlstore.Begin(o, cl, now)
 		if err == nil {
 			err = save(c, taken, o.Version)
@@ -87,6 +59,76 @@ func claim(c *conn, cl store.Claim, now time.Time) (begun []store.Operation, cor
 		begun = append(begun, taken)
 	}
 	return begun, corrupt, setAside(c, corrupt, now)
+}
+
+// claimants are the tenants that something may be claimed for.
+func claimants(c *conn, now time.Time) ([]string, error) {
+	return texts(c, `
+		with recursive
+			pending(tenant) as (
+				select (select tenant from leadonce_operations where state = 'pending' and blocked = 0 and broken = 0 and tenant >= ''
+					order by tenant limit 1)
+				union all
+				select (select o.tenant from leadonce_operations o
+					where o.state = 'pending' and o.blocked = 0 and o.broken = 0 and o.tenant > pending.tenant
+					order by o.tenant limit 1)
+				from pending where pending.tenant is not null),
+			uncertain(tenant) as (
+				select (select tenant from leadonce_operations where state = 'uncertain' and broken = 0 and tenant >= ''
+					order by tenant limit 1)
+				union all
+				select (select o.tenant from leadonce_operations o
+					where o.state = 'uncertain' and o.broken = 0 and o.tenant > uncertain.tenant order by o.tenant limit 1)
+				from uncertain where uncertain.tenant is not null)
+		select tenant from pending
+		where exists (
+			select 1 from leadonce_operations o where o.tenant = pending.tenant and o.state = 'pending' and o.blocked = 0
+				and o.broken = 0 and o.due_at <= :now)
+		union all
+		select tenant from uncertain
+		where exists (
+			select 1 from leadonce_operations o where o.tenant = uncertain.tenant and o.state = 'uncertain'
+				and o.broken = 0 and o.due_at <= :now)`, args{"now": sqlstore.Micros(now)})
+}
+
+// dueOf returns what may be begun or repeated of a tenant's, oldest due first.
+func dueOf(c *conn, cl store.Claim, ask sqlstore.Ask, now time.Time) (*sqlstore.Part[store.Operation], error) {
+	due := args{"now": sqlstore.Micros(now), "adapter": cl.Adapter, "tenant": ask.Tenant,
+		"open_until": sqlstore.Micros(now.Add(cl.Lease + cl.Quiet))}
+	p := new(sqlstore.Part[store.Operation])
+	var err error
+	p.List, p.Bad, err = readOperations(c, int(ask.Limit), `
+		select * from leadonce_operation_rows
+		where tenant = :tenant and state = 'pending' and blocked = 0 and broken = 0 and due_at <= :now and doubt = 0
+			and fields is not null
+		order by due_at, seq`, due)
+	if err != nil {
+		return nil, err
+	}
+	n := int64(0)
+	err = each(c, `
+		select * from leadonce_operation_rows
+		where tenant = :tenant and state = 'uncertain' and broken = 0 and due_at <= :now and adapter = :adapter
+			and guarantee <> '' and first_sent_at + window_ns / 1000 >= :open_until and fields is not null
+		order by due_at, seq`, due, func(row *sqlstore.Operation, err error) bool {
+		var o store.Operation
+		if err != nil {
+			err = row.Corrupt(err)
+		} else {
+			o, err = row.Decode()
+		}
+		switch {
+		case err != nil:
+			p.Bad = append(p.Bad, err)
+		case cl.Repeatable(o, now):
+			p.List = append(p.List, o)
+			n++
+		}
+		return n < ask.Limit
+	})
+	slices.SortStableFunc(p.List, func(a, b store.Operation) int { return a.DueAt.Compare(b.DueAt) })
+	p.List = p.List[:min(len(p.List), int(ask.Limit))]
+	return p, err
 }
 
 // Advance moves an operation as the trigger says.

@@ -253,10 +253,10 @@ func TestStrangeBytesLoseNothing(t *testing.T) {
 	if first.Duplicate || !again.Duplicate || again.EventID != first.EventID {
 		t.Fatalf("%+v, then %+v", first, again)
 	}
-	for _, key := range append(must(s.DueKeys(background, 5))(t), e.OrderingKey) {
-		v := must(s.ReadKey(background, key))(t)
+	for _, due := range append(must(s.DueKeys(background, 5))(t), store.DueKey{Key: e.OrderingKey}) {
+		v := must(s.ReadKey(background, due.Key))(t)
 		if len(v.Events) != 1 || string(v.Events[0].Payload) != string(e.Payload) {
-			t.Fatalf("under %q: %+v", key, v)
+			t.Fatalf("under %q: %+v", due.Key, v)
 		}
 	}
 }

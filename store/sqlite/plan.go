@@ -30,13 +30,13 @@ func (s *Store) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation
 	type result struct {
 		begun []store.Operation
 		due   bool
-		keys  []string
+		told  []store.Hint
 	}
 	res := new(result)
 	err = s.writer.do(ctx, false, func(c *conn) (err error) {
 		t := planTx{c: c, p: p, other: other, now: s.now()}
 		err = t.run()
-		*res = result{t.begun, t.due, t.keys}
+		*res = result{t.begun, t.due, t.told}
 		return err
 	})
 	if err != nil {
@@ -46,8 +46,8 @@ func (s *Store) CommitPlan(ctx context.Context, p store.Plan) ([]store.Operation
 	if res.due {
 		s.hints.Tell(store.Hint{})
 	}
-	for _, key := range res.keys {
-		s.hints.Tell(store.Hint{OrderingKey: key})
+	for _, hint := range res.told {
+		s.hints.Tell(hint)
 	}
 	return res.begun, nil
 }
@@ -58,8 +58,8 @@ type planTx struct {
 	other string // the ordering key that this one is merged with
 	now   time.Time
 	begun []store.Operation
-	due   bool     // an operation is left for Claim
-	keys  []string // where events were moved to
+	due   bool         // an operation is left for Claim
+	told  []store.Hint // where events were moved to
 }
 
 // run compares first, so that what the plan itself changes does not count as moved.
@@ -137,7 +137,9 @@ func (t *planTx) events() error {
 			return conflict("event", fmt.Sprint(e.ID))
 		}
 		if e.MoveTo != "" && e.Retry == 0 {
-			t.keys = append(t.keys, sqlstore.Clean(e.MoveTo))
+			if err := t.tell(e.MoveTo); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -97,8 +97,16 @@ func (t *planTx) merge() error {
 			return err
 		}
 	}
-	t.keys = append(t.keys, sqlstore.Clean(t.p.Merge.To))
-	return nil
+	return t.tell(t.p.Merge.To)
+}
+
+// tell notes that events were moved to an ordering key.
+func (t *planTx) tell(key string) error {
+	h := store.Hint{OrderingKey: sqlstore.Clean(key)}
+	_, err := t.c.get(&h.Tenant, `
+		select tenant from leadonce_events where ordering_key = :key and ended_at = 0 order by id limit 1`, args{"key": key})
+	t.told = append(t.told, h)
+	return err
 }
 
 // moveOn moves the version of an ordering key: a decision about it that is under way has not seen what is stored now.

@@ -121,7 +121,8 @@ func plan(s *Store, say func(string, ...any)) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range keys {
+	for _, due := range keys {
+		key := due.Key
 		v, err := s.ReadKey(background, key)
 		if err != nil {
 			return err
@@ -210,7 +211,7 @@ func TestTwoProcessesOnOneFile(t *testing.T) {
 			}
 		}
 	}
-	if st := must(s.Stats(background))(t); len(st.Recent) != 1 || st.Recent[0].N != workKeys*workEvents {
+	if st := must(s.Stats(background))(t); len(st.RecentOperations) != 1 || st.RecentOperations[0].N != workKeys*workEvents {
 		t.Errorf("at the end: %+v", st)
 	}
 }

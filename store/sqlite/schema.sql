@@ -41,7 +41,7 @@ create table leadonce_events (
 
 create unique index leadonce_events_key on leadonce_events (update_id, bot, tenant, source, epoch);
 create index leadonce_events_open on leadonce_events (ordering_key, id) where ended_at = 0;
-create index leadonce_events_due on leadonce_events (due_at, id) where ended_at = 0;
+create index leadonce_events_due on leadonce_events (tenant, due_at, id) where ended_at = 0;
 create index leadonce_events_held on leadonce_events (state, accepted_at, attempts)
   where state in ('parked', 'quarantined');
 create index leadonce_events_ended on leadonce_events (ended_at, state) where ended_at > 0;
@@ -135,13 +135,15 @@ create table leadonce_operations (
   fields        blob
 ) strict;
 
-create index leadonce_operations_pending on leadonce_operations (due_at, seq)
+create index leadonce_operations_pending on leadonce_operations (tenant, due_at, seq)
   where state = 'pending' and blocked = 0 and broken = 0;
 create index leadonce_operations_blocked on leadonce_operations (depends_on)
   where state = 'pending' and blocked = 1 and broken = 0;
-create index leadonce_operations_sending on leadonce_operations (lease_until, seq) where state = 'sending' and broken = 0;
-create index leadonce_operations_uncertain on leadonce_operations (due_at, seq) where state = 'uncertain' and broken = 0;
-create index leadonce_operations_reconcile on leadonce_operations (due_at, seq)
+create index leadonce_operations_sending on leadonce_operations (tenant, lease_until, seq)
+  where state = 'sending' and broken = 0;
+create index leadonce_operations_uncertain on leadonce_operations (tenant, due_at, seq)
+  where state = 'uncertain' and broken = 0;
+create index leadonce_operations_reconcile on leadonce_operations (tenant, due_at, seq)
   where state = 'needs_reconciliation' and broken = 0;
 create index leadonce_operations_unfinished on leadonce_operations (state, created_at, failures)
   where state in ('pending', 'sending', 'uncertain', 'needs_reconciliation', 'failed') and broken = 0;

@@ -63,6 +63,7 @@ type Store struct {
 	read   *pool
 	dbs    []*sql.DB // to be closed with the Store
 	hints  sqlstore.Hints
+	turns  turns
 }
 
 var (

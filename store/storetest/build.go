@@ -231,13 +231,22 @@ func (b *bench) commit(p store.Plan) []store.Operation {
 	return ops
 }
 
+// dueKeys are those that are due, without their tenants.
 func (b *bench) dueKeys() []string {
 	b.Helper()
 	keys, err := b.st.DueKeys(b.ctx, 100)
 	if err != nil {
 		b.Fatalf("due keys: %v", err)
 	}
-	return keys
+	return keysOf(keys)
+}
+
+func keysOf(due []store.DueKey) []string {
+	list := []string{}
+	for _, k := range due {
+		list = append(list, k.Key)
+	}
+	return list
 }
 
 // planOf begins a decision about what was read: it plans every event, and names every row that was seen.

@@ -99,7 +99,7 @@ func (c *chaos) plan(st Backend, r *rand.Rand, name string) error {
 	if err != nil || len(keys) == 0 {
 		return err
 	}
-	v, err := st.ReadKey(c.b.ctx, keys[r.IntN(len(keys))])
+	v, err := st.ReadKey(c.b.ctx, keys[r.IntN(len(keys))].Key)
 	if err != nil || len(v.Events) == 0 {
 		return err
 	}

@@ -231,7 +231,7 @@ func corruptDue(b *bench) {
 		keys, err := b.st.DueKeys(b.ctx, 1)
 		b.wantOnlyCorrupt(err, "due keys", id)
 		for _, key := range keys {
-			v, err := b.st.ReadKey(b.ctx, key)
+			v, err := b.st.ReadKey(b.ctx, key.Key)
 			b.wantOnlyCorrupt(err, "read key", id)
 			if len(v.Events) > 0 {
 				b.commit(planOf(v))

@@ -124,8 +124,8 @@ func (f *Failing) Submit(ctx context.Context, s store.Submission) (store.Operati
 }
 
 // DueKeys implements store.Store.
-func (f *Failing) DueKeys(ctx context.Context, limit int) ([]string, error) {
-	return through(f, "DueKeys", func() ([]string, error) { return f.next.DueKeys(ctx, limit) })
+func (f *Failing) DueKeys(ctx context.Context, limit int, tenants ...string) ([]store.DueKey, error) {
+	return through(f, "DueKeys", func() ([]store.DueKey, error) { return f.next.DueKeys(ctx, limit, tenants...) })
 }
 
 // ReadKey implements store.Store.
@@ -149,8 +149,10 @@ func (f *Failing) Advance(ctx context.Context, r store.Report) (store.Operation,
 }
 
 // Attention implements store.Store.
-func (f *Failing) Attention(ctx context.Context, limit int, lookups bool) ([]store.Operation, error) {
-	return through(f, "Attention", func() ([]store.Operation, error) { return f.next.Attention(ctx, limit, lookups) })
+func (f *Failing) Attention(ctx context.Context, limit int, lookups bool, tenants ...string) ([]store.Operation, error) {
+	return through(f, "Attention", func() ([]store.Operation, error) {
+		return f.next.Attention(ctx, limit, lookups, tenants...)
+	})
 }
 
 // Stats implements store.Store.

@@ -14,6 +14,8 @@ func hintChecks() []check {
 	return []check{
 		{"an accepted event is hinted with its ordering key", hintAccept},
 		{"a submitted operation is hinted", hintSubmit},
+		{"an event that is tried again is hinted", hintRetry},
+		{"an event that moved to another key is hinted there", hintMoved},
 		{"every subscriber is hinted", hintAll},
 		{"a canceled subscription is silent", hintCancel},
 		{"canceling twice does nothing", hintCancelTwice},
@@ -64,7 +66,7 @@ func (b *bench) wantHint(l *listener, h store.Hint) {
 func hintAccept(b *bench) {
 	l, _ := b.listen()
 	b.accept(eventOf("k:1", 1))
-	b.wantHint(l, store.Hint{OrderingKey: "k:1"})
+	b.wantHint(l, store.Hint{OrderingKey: "k:1", Tenant: "shop"})
 	b.wantDueSoon("k:1")
 }
 
@@ -83,25 +85,50 @@ func hintSubmit(b *bench) {
 	b.take(opID(1))
 }
 
+func hintRetry(b *bench) {
+	r := b.accept(eventOf("k:1", 1))
+	v := b.read("k:1")
+	b.commit(store.Plan{Key: v.Key, Version: v.Version, Events: []store.EventEnd{{ID: r.EventID, State: store.EventParked,
+		Reason: "a test"}}})
+	l, _ := b.listen()
+	b.must(b.st.RetryEvent(b.ctx, r.EventID, "ann", "looked at it"))
+	b.wantHint(l, store.Hint{OrderingKey: "k:1", Tenant: "shop"})
+	b.wantDueSoon("k:1")
+}
+
+func hintMoved(b *bench) {
+	r := b.accept(eventOf("k:1", 1))
+	v := b.read("k:1")
+	l, _ := b.listen()
+	b.commit(store.Plan{Key: v.Key, Version: v.Version, Events: []store.EventEnd{{ID: r.EventID, State: store.EventPending,
+		MoveTo: "k:2"}}})
+	b.wantHint(l, store.Hint{OrderingKey: "k:2", Tenant: "shop"})
+	b.wantDueSoon("k:2")
+	v = b.read("k:3")
+	b.commit(store.Plan{Key: v.Key, Version: v.Version, Merge: &store.Merge{From: "k:2", To: "k:3"}})
+	b.wantHint(l, store.Hint{OrderingKey: "k:3", Tenant: "shop"})
+	b.wantDueSoon("k:3")
+}
+
 func hintAll(b *bench) {
 	first, _ := b.listen()
 	second, _ := b.listen()
 	b.accept(eventOf("k:1", 1))
-	b.wantHint(first, store.Hint{OrderingKey: "k:1"})
-	b.wantHint(second, store.Hint{OrderingKey: "k:1"})
+	b.wantHint(first, store.Hint{OrderingKey: "k:1", Tenant: "shop"})
+	b.wantHint(second, store.Hint{OrderingKey: "k:1", Tenant: "shop"})
 }
 
 func hintCancel(b *bench) {
 	gone, cancel := b.listen()
 	stays, _ := b.listen()
 	b.accept(eventOf("k:1", 1))
-	b.wantHint(gone, store.Hint{OrderingKey: "k:1"})
+	b.wantHint(gone, store.Hint{OrderingKey: "k:1", Tenant: "shop"})
 	cancel()
 	b.accept(eventOf("k:2", 1))
-	b.wantHint(stays, store.Hint{OrderingKey: "k:2"})
+	b.wantHint(stays, store.Hint{OrderingKey: "k:2", Tenant: "shop"})
 	late := time.After(200 * time.Millisecond) // a store that keeps the promise never depends on it
 	for {
-		if gone.heard(store.Hint{OrderingKey: "k:2"}) {
+		if gone.heard(store.Hint{OrderingKey: "k:2", Tenant: "shop"}) {
 			b.Fatal("hinted after it was canceled")
 		}
 		select {
@@ -118,7 +145,7 @@ func hintCancelTwice(b *bench) {
 	cancel()
 	cancel()
 	b.accept(eventOf("k:1", 1))
-	b.wantHint(stays, store.Hint{OrderingKey: "k:1"})
+	b.wantHint(stays, store.Hint{OrderingKey: "k:1", Tenant: "shop"})
 }
 
 func hintPanics(b *bench) {
@@ -133,7 +160,7 @@ func hintPanics(b *bench) {
 		b.accept(eventOf("k:1", n))
 		b.submit(n)
 	}
-	b.wantHint(l, store.Hint{OrderingKey: "k:1"})
+	b.wantHint(l, store.Hint{OrderingKey: "k:1", Tenant: "shop"})
 	b.wantHint(l, store.Hint{})
 	b.wantEvents(3)
 }

@@ -21,8 +21,8 @@ type mutant struct {
 	commit    func(ctx context.Context, p store.Plan) ([]store.Operation, error)
 	claim     func(ctx context.Context, c store.Claim) ([]store.Operation, error)
 	advance   func(ctx context.Context, r store.Report) (store.Operation, error)
-	attention func(ctx context.Context, limit int, lookups bool) ([]store.Operation, error)
-	dueKeys   func(ctx context.Context, limit int) ([]string, error)
+	attention func(ctx context.Context, limit int, lookups bool, tenants ...string) ([]store.Operation, error)
+	dueKeys   func(ctx context.Context, limit int, tenants ...string) ([]store.DueKey, error)
 	readKey   func(ctx context.Context, key string) (store.KeyView, error)
 	stats     func(ctx context.Context) (store.Stats, error)
 	ops       func(ctx context.Context, f store.OperationFilter) ([]store.Operation, error)
@@ -67,18 +67,18 @@ func (m *mutant) Advance(ctx context.Context, r store.Report) (store.Operation, 
 	return m.Backend.Advance(ctx, r)
 }
 
-func (m *mutant) Attention(ctx context.Context, limit int, lookups bool) ([]store.Operation, error) {
+func (m *mutant) Attention(ctx context.Context, limit int, lookups bool, tenants ...string) ([]store.Operation, error) {
 	if m.attention != nil {
-		return m.attention(ctx, limit, lookups)
+		return m.attention(ctx, limit, lookups, tenants...)
 	}
-	return m.Backend.Attention(ctx, limit, lookups)
+	return m.Backend.Attention(ctx, limit, lookups, tenants...)
 }
 
-func (m *mutant) DueKeys(ctx context.Context, limit int) ([]string, error) {
+func (m *mutant) DueKeys(ctx context.Context, limit int, tenants ...string) ([]store.DueKey, error) {
 	if m.dueKeys != nil {
-		return m.dueKeys(ctx, limit)
+		return m.dueKeys(ctx, limit, tenants...)
 	}
-	return m.Backend.DueKeys(ctx, limit)
+	return m.Backend.DueKeys(ctx, limit, tenants...)
 }
 
 func (m *mutant) ReadKey(ctx context.Context, key string, dealKeys ...string) (store.KeyView, error) {
@@ -151,7 +151,7 @@ func mutate(s Subject, breaks func(m *mutant)) Subject {
 func TestMutants(t *testing.T) {
 	sound := map[string]bool{} // the checks that were seen to pass
 	for _, m := range slices.Concat(doorMutants(), planMutants(), claimMutants(), advanceMutants(), readMutants(),
-		handledMutants(), stageMutants(), mergeMutants(), adoptMutants(), tenantMutants()) {
+		handledMutants(), stageMutants(), mergeMutants(), adoptMutants(), tenantMutants(), fairMutants()) {
 		t.Run(m.name, func(t *testing.T) {
 			for _, name := range m.fails {
 				k := find(t, m.concern, name)

@@ -316,14 +316,14 @@ func readMutants() []broken {
 	return []broken{
 		{"asks for every look-up", "attention",
 			[]string{"a look-up is asked for only where look-ups are made, and once it is due"}, func(m *mutant) {
-				m.attention = func(ctx context.Context, limit int, _ bool) ([]store.Operation, error) {
-					return m.Backend.Attention(ctx, limit, true)
+				m.attention = func(ctx context.Context, limit int, _ bool, tenants ...string) ([]store.Operation, error) {
+					return m.Backend.Attention(ctx, limit, true, tenants...)
 				}
 			}},
 		{"settles what it is asked about", "attention",
 			[]string{"attention changes nothing, and is found again"}, func(m *mutant) {
-				m.attention = func(ctx context.Context, limit int, lookups bool) ([]store.Operation, error) {
-					ops, err := m.Backend.Attention(ctx, limit, lookups)
+				m.attention = func(ctx context.Context, limit int, lookups bool, tenants ...string) ([]store.Operation, error) {
+					ops, err := m.Backend.Attention(ctx, limit, lookups, tenants...)
 					for _, o := range ops {
 						m.Backend.Advance(ctx, store.Report{ID: o.ID, On: store.Lost, Version: o.Version, Fence: o.Fence})
 					}
@@ -331,7 +331,7 @@ func readMutants() []broken {
 				}
 			}},
 		{"finds no expired lease", "durable", []string{"a lease outlives its process, and ends"}, func(m *mutant) {
-			m.attention = func(context.Context, int, bool) ([]store.Operation, error) { return nil, nil }
+			m.attention = func(context.Context, int, bool, ...string) ([]store.Operation, error) { return nil, nil }
 		}},
 		{"hides what needs a person", "stats",
 			[]string{
@@ -394,8 +394,8 @@ func readMutants() []broken {
 			}},
 		{"finds the due keys in any order", "plan",
 			[]string{"due keys come most overdue first and up to the limit"}, func(m *mutant) {
-				m.dueKeys = func(ctx context.Context, limit int) ([]string, error) {
-					keys, err := m.Backend.DueKeys(ctx, 100)
+				m.dueKeys = func(ctx context.Context, limit int, tenants ...string) ([]store.DueKey, error) {
+					keys, err := m.Backend.DueKeys(ctx, 100, tenants...)
 					for i := range len(keys) / 2 {
 						keys[i], keys[len(keys)-1-i] = keys[len(keys)-1-i], keys[i]
 					}

@@ -49,8 +49,8 @@ func (b *bench) wantCounts(what string, got []store.Count, want map[string]int64
 
 func statsEmpty(b *bench) {
 	s := b.stats()
-	for what, list := range map[string][]store.Count{"events": s.Events, "operations": s.Operations, "recent": s.Recent,
-		"recent events": s.RecentEvts} {
+	for what, list := range map[string][]store.Count{"events": s.Events, "operations": s.Operations, "recent": s.RecentOperations,
+		"recent events": s.RecentEvents} {
 		b.wantCounts(what, list, map[string]int64{})
 	}
 	if s.Blocked.N != 0 || s.Conflicts.N != 0 || s.Broken != 0 || s.Reused != 0 || s.Settling() != 0 || s.NeedPerson() != 0 {
@@ -105,7 +105,7 @@ func statsEvents(b *bench) {
 		b.Errorf("events (-want +got): %s", d)
 	}
 	recent := map[string]int64{}
-	for _, c := range s.RecentEvts {
+	for _, c := range s.RecentEvents {
 		recent[c.State] += c.N
 		if c.State == string(store.EventIgnored) && c.Reason != "because" {
 			b.Errorf("ignored for %q", c.Reason)
@@ -159,12 +159,12 @@ func statsRecent(b *bench) {
 		b.advance(r)
 	}
 	want := map[string]int64{"done": 2, "canceled(unsupported)": 2, "canceled(moved)": 1}
-	b.wantCounts("recent", b.stats().Recent, want)
+	b.wantCounts("recent", b.stats().RecentOperations, want)
 	b.wantCounts("operations", b.stats().Operations, map[string]int64{})
 	b.wait(23 * time.Hour)
-	b.wantCounts("recent after 23 h", b.stats().Recent, want)
+	b.wantCounts("recent after 23 h", b.stats().RecentOperations, want)
 	b.wait(2 * time.Hour)
-	b.wantCounts("recent after 25 h", b.stats().Recent, map[string]int64{})
+	b.wantCounts("recent after 25 h", b.stats().RecentOperations, map[string]int64{})
 }
 
 func statsBlocked(b *bench) {

@@ -81,6 +81,7 @@ func concerns() []concern {
 		{"merge", mergeChecks()},
 		{"claim", claimChecks()},
 		{"tenant", tenantChecks()},
+		{"fair", fairChecks()},
 		{"advance", slices.Concat(advanceChecks(), effectChecks())},
 		{"evidence", evidenceChecks()},
 		{"verdict", verdictChecks()},

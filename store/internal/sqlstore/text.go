@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -81,4 +82,28 @@ func blob(b []byte) []byte {
 		return nil
 	}
 	return b
+}
+
+// JSONTexts returns strings as a JSON array.
+func JSONTexts(list []string) string {
+	b := []byte{'['}
+	for i, s := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendJSON(b, s)
+	}
+	return string(append(b, ']'))
+}
+
+// AppendJSON appends a string as JSON, cleaned.
+func AppendJSON(b []byte, s string) []byte {
+	s = Clean(s)
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
+			q, _ := json.Marshal(s) // a string can be marshaled
+			return append(b, q...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
