@@ -82,7 +82,7 @@ func TestPressesOfAButton(t *testing.T) {
 		}
 	})
 	t.Run("another bot's button is another act", func(t *testing.T) {
-		o, err := telegram.NewSource(botID+1, "test-secret", nil)
+		o, err := telegram.NewSource(botID+1, "secret-of-the-test", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestMigration(t *testing.T) {
 		})
 	}
 	t.Run("a tenant's group stays the tenant's", func(t *testing.T) {
-		o, err := telegram.NewSource(botID, "test-secret", &telegram.Options{Tenant: "omsk"})
+		o, err := telegram.NewSource(botID, "secret-of-the-test", &telegram.Options{Tenant: "omsk"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,8 +2,11 @@
 // says of an update what it is about: who asks, what it is the content of, and with which other updates it has to stay in
 // order.
 //
-// It owns neither the HTTP answer (dedup.Middleware does) nor the bot (it sends nothing, downloads nothing and needs no
-// token). In front of an existing bot it is two lines:
+// It also fetches updates: Transport stands under the library of a bot that polls, Poller is for a bot without one. And
+// it sets and checks the webhook (Client).
+//
+// It owns neither the HTTP answer (dedup.Middleware does) nor the bot: it writes nobody and downloads nothing, and for a
+// webhook it needs no token. In front of an existing bot it is two lines:
 //
 //	func main() {
 //		bot, err := tgbotapi.NewBotAPI(os.Getenv("BOT_TOKEN"))
@@ -16,14 +19,17 @@
 //		log.Fatal(http.ListenAndServe(":8443", nil))
 //	}
 //
+// Many bots, or bots that come and go, share one handler: dedup.MiddlewareFor, see the example of NewSource.
+//
 // # What Telegram promises, and what is made of it
 //
 // [D] is the documentation at https://core.telegram.org/bots/api, [S] the public server at
 // https://github.com/tdlib/telegram-bot-api; Telegram's cloud may differ from [S].
 //
 //   - The secret is 1 to 256 characters A-Z, a-z, 0-9, _ and -, and comes in the header X-Telegram-Bot-Api-Secret-Token
-//     with every request if it was given to setWebhook [D, setWebhook]. NewSource refuses to start without one. Several may
-//     be given, so that a rotation loses nothing: accept old and new, call setWebhook with the new one, drop the old one.
+//     with every request if it was given to setWebhook [D, setWebhook]. NewSource refuses to start without one, and takes
+//     none of fewer than MinSecret characters. Several may be given, so that a rotation loses nothing: accept old and new,
+//     call setWebhook with the new one, drop the old one.
 //   - update_id is unique for a bot and counts up, but after a week without updates the next one is random [D, Update], and
 //     the ids of the cloud and of a local server have nothing to do with each other [S]. So an id is never compared with
 //     another one. The same id with the same bytes or the same fingerprint is a repeat; with both different it is a new event.
@@ -34,6 +40,20 @@
 //   - Ids have up to 52 significant bits [D, User and Chat]: they are int64 here and decimal strings in an Enquiry.
 //   - New kinds and new fields appear at any time. A kind that is not known is an ordinary event without a person; a field
 //     of a wrong type counts as missing and costs no other field.
+//
+// # Long polling
+//
+// An offset given to getUpdates confirms every lower update_id [D, getUpdates], and bot libraries move theirs on before
+// the bot has handled anything. So what getUpdates answers is stored before anybody sees it. Three more things lose updates,
+// and are kept from Telegram: a negative offset, which forgets what was not fetched [D, getUpdates; S, TQueue::clear];
+// drop_pending_updates; and an offset from before the ids started anew, which [S] answers from the head of the queue without
+// confirming anything (TQueue::get: more than 10 beyond the newest id), and the cloud nobody knows how. getUpdates and a
+// webhook exclude each other: 409 [D, getUpdates].
+//
+// # Why nothing arrives
+//
+// Telegram tells it in getWebhookInfo, in few words: another program has taken the webhook, a proxy answers 404, a
+// certificate's chain is incomplete. Client.CheckWebhook says it in more, with what to do. The words of a failure are [S]'s.
 //
 // # Who asks
 //

@@ -174,7 +174,7 @@ func FuzzParse(f *testing.F) {
 		`{"update_id":1,"message":{"from":{"id":"\ud800"}},"message":{"chat":[]}}`, `{"update_id":1,"x":-0,"y":1E400,"z":0.1e-7}`} {
 		f.Add([]byte(odd))
 	}
-	s, err := telegram.NewSource(botID, "test-secret", nil)
+	s, err := telegram.NewSource(botID, "secret-of-the-test", nil)
 	if err != nil {
 		f.Fatal(err)
 	}

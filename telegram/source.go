@@ -20,6 +20,10 @@ const Name = "telegram"
 // SecretHeader carries the secret that was given to setWebhook (https://core.telegram.org/bots/api#setwebhook).
 const SecretHeader = "X-Telegram-Bot-Api-Secret-Token"
 
+// MinSecret is how many characters a secret has at least: it is all that tells Telegram's requests from anybody's. Take 32
+// random ones or more. Telegram itself takes a single one [D, setWebhook].
+const MinSecret = 16
+
 // maxSecret is the longest secret that setWebhook takes.
 const maxSecret = 256
 
@@ -27,8 +31,6 @@ const maxSecret = 256
 type Options struct {
 	// Tenant is the host's own name for the account that the bot belongs to. It is part of every key; empty by default.
 	Tenant string
-	// MoreSecrets are accepted beside those given to NewSource.
-	MoreSecrets []string
 }
 
 // Source is the dedup.Source of one bot. It never changes and may be used by any number of goroutines.
@@ -43,36 +45,56 @@ var _ dedup.Source = (*Source)(nil)
 // NewSource returns the source of the bot with this numeric id (User.id of getMe, the part of the token before the colon).
 //
 // secrets is the secret_token that was given to setWebhook, or several of them separated by commas while it is being
-// replaced. Each has 1 to 256 of the characters A-Z, a-z, 0-9, _ and -. It is all that tells Telegram's requests from
-// anybody's, so take 32 random characters or more, and keep it over restarts: with a new one every request is refused
-// until setWebhook was called again. Without any secret, and with one given twice, there is an error; errors never
-// contain a secret.
+// replaced. Each has MinSecret to 256 of the characters A-Z, a-z, 0-9, _ and -. It is all that tells Telegram's requests
+// from anybody's, so take 32 random characters or more (openssl rand -hex 32 makes 64), and keep it over restarts: with a new
+// one every request is refused until setWebhook was called again. Without any secret, with a shorter one, and with one given
+// twice, there is an error; errors never contain a secret.
 func NewSource(botID int64, secrets string, o *Options) (*Source, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	if botID <= 0 {
-		return nil, fmt.Errorf("telegram: botID is %d, must be the positive number before the colon of the bot's token", botID)
+	s, err := newSource(botID, o)
+	if err != nil {
+		return nil, err
 	}
-	s := &Source{bot: strconv.FormatInt(botID, 10), tenant: o.Tenant}
-	for _, list := range append([]string{secrets}, o.MoreSecrets...) {
-		for part := range strings.SplitSeq(list, ",") {
-			if part = strings.TrimSpace(part); part == "" {
-				continue
-			}
-			if err := s.addSecret(part); err != nil {
-				return nil, fmt.Errorf("telegram: secret number %d: %w", len(s.secrets)+1, err)
-			}
+	for part := range strings.SplitSeq(secrets, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		if err := s.addSecret(part); err != nil {
+			return nil, fmt.Errorf("telegram: secret number %d: %w", len(s.secrets)+1, err)
 		}
 	}
 	if len(s.secrets) == 0 {
 		return nil, fmt.Errorf("telegram: no secret: without one anybody who finds the URL can send updates. " +
-			"Give setWebhook a secret_token and give the same to NewSource")
+			"Give setWebhook a secret_token and give the same to NewSource; openssl rand -hex 32 makes one")
 	}
 	return s, nil
 }
 
+func newSource(botID int64, o *Options) (*Source, error) {
+	if botID <= 0 {
+		return nil, fmt.Errorf("telegram: botID is %d, must be the positive number before the colon of the bot's token", botID)
+	}
+	return &Source{bot: strconv.FormatInt(botID, 10), tenant: o.Tenant}, nil
+}
+
 func (s *Source) addSecret(secret string) error {
+	if err := checkSecret(secret); err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(secret))
+	for _, have := range s.secrets {
+		if have == sum {
+			return fmt.Errorf("given before")
+		}
+	}
+	s.secrets = append(s.secrets, sum)
+	return nil
+}
+
+// checkSecret says what setWebhook would not take [D, setWebhook], and what could be guessed. It does not quote the secret.
+func checkSecret(secret string) error {
 	if len(secret) > maxSecret {
 		return fmt.Errorf("%d characters long, Telegram takes at most %d", len(secret), maxSecret)
 	}
@@ -83,13 +105,10 @@ func (s *Source) addSecret(secret string) error {
 				"(is it the bot's token?)", i+1)
 		}
 	}
-	sum := sha256.Sum256([]byte(secret))
-	for _, have := range s.secrets {
-		if have == sum {
-			return fmt.Errorf("given before")
-		}
+	if len(secret) < MinSecret {
+		return fmt.Errorf("%d characters long, needs %d or more: it is all that tells Telegram's requests from anybody's. "+
+			"openssl rand -hex 32 makes one", len(secret), MinSecret)
 	}
-	s.secrets = append(s.secrets, sum)
 	return nil
 }
 

@@ -18,25 +18,27 @@ func TestNewSource(t *testing.T) {
 		name    string
 		bot     int64
 		secrets string
-		more    []string
 		want    string // in the error; empty: none
 	}{
-		{"one secret", 1, "abcDEF019_-", nil, ""},
-		{"several, with the spaces and commas that an environment variable collects", 1, " new , old,", nil, ""},
-		{"one only in the options", 1, "", []string{"x"}, ""},
-		{"the longest", 1, strings.Repeat("x", 256), nil, ""},
-		{"no secret is refused", 1, "", nil, "no secret"},
-		{"only commas are refused", 1, " , ,", nil, "no secret"},
-		{"a bot id of 0 is refused", 0, "x", nil, "botID"},
-		{"a negative bot id is refused", -5, "x", nil, "botID"},
-		{"a secret that is too long is refused", 1, strings.Repeat("x", 257), nil, "257 characters"},
-		{"the bot's token is refused as a secret", 1, "123456:AAsecretsecret", nil, "character 7"},
-		{"a letter outside ASCII is refused", 1, "ok,пароль", nil, "secret number 2: character 1"},
-		{"the same secret twice is refused", 1, "a,b,a", nil, "secret number 3: given before"},
-		{"the same secret in the options is refused", 1, "a", []string{"a"}, "given before"},
+		{"one secret", 1, "abcDEF019_-xyzXYZ", ""},
+		{"the shortest", 1, strings.Repeat("x", telegram.MinSecret), ""},
+		{"one that could be guessed is refused, and it is said how to make another", 1, strings.Repeat("x", telegram.MinSecret-1),
+			"secret number 1: 15 characters long, needs 16 or more: it is all that tells Telegram's requests from anybody's. " +
+				"openssl rand -hex 32 makes one"},
+		{"a short one beside a long one is refused", 1, "0123456789abcdef, AAsecret", "secret number 2: 8 characters"},
+		{"several, with the spaces and commas that an environment variable collects", 1, " new-secret-012345 , old-secret-012345,", ""},
+		{"the longest", 1, strings.Repeat("x", 256), ""},
+		{"no secret is refused", 1, "", "no secret"},
+		{"only commas are refused", 1, " , ,", "no secret"},
+		{"a bot id of 0 is refused", 0, "x", "botID"},
+		{"a negative bot id is refused", -5, "x", "botID"},
+		{"a secret that is too long is refused", 1, strings.Repeat("x", 257), "257 characters"},
+		{"the bot's token is refused as a secret", 1, "123456:AAsecretsecret", "character 7"},
+		{"a letter outside ASCII is refused", 1, "0123456789abcdef,пароль", "secret number 2: character 1"},
+		{"the same secret twice is refused", 1, "0123456789abcdef,0123456789abcdeg,0123456789abcdef", "secret number 3: given before"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := telegram.NewSource(c.bot, c.secrets, &telegram.Options{MoreSecrets: c.more})
+			_, err := telegram.NewSource(c.bot, c.secrets, nil)
 			switch {
 			case c.want == "" && err != nil:
 				t.Fatal(err)
@@ -50,7 +52,7 @@ func TestNewSource(t *testing.T) {
 }
 
 func TestAuthenticate(t *testing.T) {
-	s, err := telegram.NewSource(1, "new-secret,old-secret", &telegram.Options{MoreSecrets: []string{"third"}})
+	s, err := telegram.NewSource(1, "new-secret-012345,old-secret-012345", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,17 +64,16 @@ func TestAuthenticate(t *testing.T) {
 		name, header, value string
 		want                error
 	}{
-		{"the first secret", telegram.SecretHeader, "new-secret", nil},
-		{"the second, during a rotation", telegram.SecretHeader, "old-secret", nil},
-		{"one of the options", telegram.SecretHeader, "third", nil},
-		{"the header in another case", "x-telegram-bot-api-secret-token", "old-secret", nil},
-		{"another secret", telegram.SecretHeader, "no-secret", dedup.ErrUnauthentic},
-		{"the beginning of a secret", telegram.SecretHeader, "new-secre", dedup.ErrUnauthentic},
-		{"more than a secret", telegram.SecretHeader, "new-secretx", dedup.ErrUnauthentic},
-		{"both at once", telegram.SecretHeader, "new-secret,old-secret", dedup.ErrUnauthentic},
-		{"a secret in another case", telegram.SecretHeader, "NEW-SECRET", dedup.ErrUnauthentic},
+		{"the first secret", telegram.SecretHeader, "new-secret-012345", nil},
+		{"the second, during a rotation", telegram.SecretHeader, "old-secret-012345", nil},
+		{"the header in another case", "x-telegram-bot-api-secret-token", "old-secret-012345", nil},
+		{"another secret", telegram.SecretHeader, "any-secret-012345", dedup.ErrUnauthentic},
+		{"the beginning of a secret", telegram.SecretHeader, "new-secret-01234", dedup.ErrUnauthentic},
+		{"more than a secret", telegram.SecretHeader, "new-secret-012345x", dedup.ErrUnauthentic},
+		{"both at once", telegram.SecretHeader, "new-secret-012345,old-secret-012345", dedup.ErrUnauthentic},
+		{"a secret in another case", telegram.SecretHeader, "NEW-SECRET-012345", dedup.ErrUnauthentic},
 		{"an empty header", telegram.SecretHeader, "", dedup.ErrUnauthentic},
-		{"no header", "X-Other", "new-secret", dedup.ErrUnauthentic},
+		{"no header", "X-Other", "new-secret-012345", dedup.ErrUnauthentic},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := httptest.NewRequest(http.MethodPost, "/", nil)

@@ -26,7 +26,7 @@ const botID = 6001
 
 func source(t testing.TB) *telegram.Source {
 	t.Helper()
-	s, err := telegram.NewSource(botID, "test-secret", nil)
+	s, err := telegram.NewSource(botID, "secret-of-the-test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestSameContent(t *testing.T) {
 		}
 	})
 	t.Run("another bot's message with the same numbers is another content", func(t *testing.T) {
-		o, err := telegram.NewSource(botID+1, "test-secret", nil)
+		o, err := telegram.NewSource(botID+1, "secret-of-the-test", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +274,7 @@ func TestSameContent(t *testing.T) {
 		}
 	})
 	t.Run("a tenant separates contacts and ordering keys", func(t *testing.T) {
-		o, err := telegram.NewSource(botID, "test-secret", &telegram.Options{Tenant: "omsk"})
+		o, err := telegram.NewSource(botID, "secret-of-the-test", &telegram.Options{Tenant: "omsk"})
 		if err != nil {
 			t.Fatal(err)
 		}

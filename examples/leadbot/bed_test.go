@@ -54,7 +54,7 @@ const (
 func command(ctx context.Context, dir string, env []string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, binary, args...)
 	c.Dir = dir
-	c.Env = append(os.Environ(), "TELEGRAM_SECRET="+secret, "B24_WEBHOOK=", "HOOK_SECRET=", "CRM_HOOK_TOKEN=")
+	c.Env = append(os.Environ(), "TELEGRAM_SECRET="+secret, "B24_WEBHOOK=", "HOOK_SECRET=", "CRM_HOOK_TOKEN=", "BOT_TOKEN=")
 	c.Env = append(c.Env, env...)
 	return c
 }

@@ -20,6 +20,7 @@ type config struct {
 	db     place
 	crm    string
 	source *telegram.Source
+	client *telegram.Client  // nil: updates come by webhook
 	hooks  *stagehook.Source // nil: the CRM sends none
 
 	addAccount bool
@@ -41,8 +42,10 @@ func parseConfig(args []string, env func(string) string) (config, error) {
 	f.BoolVar(&c.addAccount, "add-account", false, "")
 	f.BoolVar(&c.shadow, "shadow", false, "")
 	botID := f.Int64("bot-id", 0, "")
+	poll := f.Bool("poll", false, "")
+	var api botAPI
+	api.flags(f)
 	rest, err := parse(f, args)
-	secrets := env("TELEGRAM_SECRET")
 	switch {
 	case err != nil:
 		return c, err
@@ -52,15 +55,14 @@ func parseConfig(args []string, env func(string) string) (config, error) {
 		return c, usagef("-crm is missing: sim, jsonhook:URL or bitrix24")
 	case c.db.check() != nil:
 		return c, c.db.check()
-	case *botID == 0:
-		return c, usagef("-bot-id is missing: the number before the colon of the bot's token")
-	case strings.Trim(secrets, ", ") == "":
-		return c, usagef("TELEGRAM_SECRET is not set, and without it anybody could send updates: " +
-			"set it to the secret_token that setWebhook was given (1 to 256 of A-Z a-z 0-9 _ -)")
 	}
-	c.source, err = telegram.NewSource(*botID, secrets, &telegram.Options{Tenant: *tenant})
+	if *poll {
+		err = c.poll(api, *botID, *tenant, env)
+	} else {
+		err = c.webhook(*botID, *tenant, env("TELEGRAM_SECRET"))
+	}
 	if err != nil {
-		return c, usagef("-bot-id or TELEGRAM_SECRET: %v", err)
+		return c, err
 	}
 	if tokens := env("CRM_HOOK_TOKEN"); tokens != "" {
 		if c.hooks, err = newHooks(c.crm, tokens, *tenant); err != nil {
@@ -68,6 +70,35 @@ func parseConfig(args []string, env func(string) string) (config, error) {
 		}
 	}
 	return c, nil
+}
+
+// webhook is for updates that Telegram posts.
+func (c *config) webhook(botID int64, tenant, secrets string) (err error) {
+	switch {
+	case botID == 0:
+		return usagef("-bot-id is missing: the number before the colon of the bot's token")
+	case strings.Trim(secrets, ", ") == "":
+		return usagef("TELEGRAM_SECRET is not set, and without it anybody could send updates: " +
+			"set it to the secret_token that setWebhook was given (16 to 256 of A-Z a-z 0-9 _ -; openssl rand -hex 32 makes one)")
+	}
+	if c.source, err = telegram.NewSource(botID, secrets, &telegram.Options{Tenant: tenant}); err != nil {
+		return usagef("-bot-id or TELEGRAM_SECRET: %v", err)
+	}
+	return nil
+}
+
+// poll is for updates that are fetched: the bot's id is in its token.
+func (c *config) poll(api botAPI, botID int64, tenant string, env func(string) string) (err error) {
+	if c.client, err = api.client(env); err != nil {
+		return err
+	}
+	if botID != 0 && botID != c.client.BotID() {
+		return usagef("-bot-id is %d, and BOT_TOKEN is of bot %d: with -poll leave -bot-id out", botID, c.client.BotID())
+	}
+	if c.source, err = telegram.NewPollingSource(c.client.BotID(), &telegram.Options{Tenant: tenant}); err != nil {
+		return usagef("BOT_TOKEN: %v", err)
+	}
+	return nil
 }
 
 // b24Entity is what an enquiry becomes in Bitrix24, and what hooks are listened to about.

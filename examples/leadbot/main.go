@@ -21,10 +21,11 @@
 // as you like, behind one URL. The password belongs into PGPASSWORD or a pgpass file, not on the command line, which every
 // user of the machine can read; leadbot prints it nowhere.
 //
-// For a real bot put it behind a TLS proxy that passes on /telegram only (and /crm, for the CRM's hooks), and call setWebhook
-// with the proxy's URL and the same secret (https://core.telegram.org/bots/api#setwebhook); then -crm jsonhook:URL or -crm
-// bitrix24. On SIGTERM it stops listening, finishes the calls that are under way, and exits 0. "leadbot help" lists the flags
-// and the ops commands.
+// For a real bot put it behind a TLS proxy that passes on /telegram only (and /crm, for the CRM's hooks), and tell Telegram:
+// "leadbot set-webhook -url https://host/telegram", with the bot's token in BOT_TOKEN and the same secret. "leadbot check"
+// says how deliveries go, and what to do if they do not. Where nothing can be reached from outside, -poll fetches the updates
+// instead, with BOT_TOKEN and without a secret. Then -crm jsonhook:URL or -crm bitrix24. On SIGTERM it takes nothing new,
+// finishes the calls that are under way, and exits 0. "leadbot help" lists the flags and the ops commands.
 //
 // Beside what you have, let it run with -shadow first: it decides and records everything and sends nothing, and "leadbot ops
 // shadow" lists what it would have sent.
@@ -87,6 +88,12 @@ func dispatch(ctx context.Context, args []string, env func(string) string, out, 
 			return flag.ErrHelp
 		case "ops":
 			return ops(ctx, args[1:], out)
+		case "check":
+			return checkWebhook(ctx, args[1:], env, out)
+		case "set-webhook":
+			return setWebhook(ctx, args[1:], env, out)
+		case "delete-webhook":
+			return deleteWebhook(ctx, args[1:], env, out)
 		}
 	}
 	c, err := parseConfig(args, env)
@@ -114,7 +121,8 @@ func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 
 const help = `leadbot: Telegram enquiries become leads, each exactly once.
 
-  leadbot -crm sim|jsonhook:URL|bitrix24 -bot-id N [flags]
+  leadbot -crm sim|jsonhook:URL|bitrix24 -bot-id N [flags]       updates come by webhook
+  leadbot -crm sim|jsonhook:URL|bitrix24 -poll [flags]           updates are fetched
 
     -listen ADDR    where to listen (default 127.0.0.1:8080)
     -db DATABASE    leads.db (the default) or another SQLite file, made if there is none;
@@ -126,13 +134,18 @@ const help = `leadbot: Telegram enquiries become leads, each exactly once.
                     jsonhook:URL: POST each lead as JSON to URL
                     bitrix24: the incoming webhook in B24_WEBHOOK
     -bot-id N       the number before the colon of the bot's token
+    -poll           fetch updates with BOT_TOKEN (getUpdates): neither -bot-id nor TELEGRAM_SECRET nor a URL is needed. It gets
+                    nothing while a webhook is set: delete-webhook
+    -api URL        the Bot API server, if it is your own (default https://api.telegram.org)
     -tenant NAME    your own name for the account, if one database serves several
     -add-account    the bot or the tenant is a further or a new one: leads.db remembers whose updates it holds, and leadbot
                     does not start with others
     -shadow         decide and record everything and send nothing to the CRM: see ops shadow
 
   Environment
-    TELEGRAM_SECRET   the secret_token given to setWebhook; several, comma-separated, while it is replaced (required)
+    TELEGRAM_SECRET   the secret_token given to setWebhook, 16 characters or more (openssl rand -hex 32 makes one);
+                      several, comma-separated, while it is replaced (required, but for -poll)
+    BOT_TOKEN         the bot's token: for -poll, check, set-webhook and delete-webhook
     B24_WEBHOOK       for -crm bitrix24: https://portal/rest/1/code/
     HOOK_SECRET       for -crm jsonhook: signs the requests (optional)
     CRM_HOOK_TOKEN    opens /crm for hooks about the CRM's leads, so that a won or lost one is not continued (optional;
@@ -146,6 +159,16 @@ const help = `leadbot: Telegram enquiries become leads, each exactly once.
     GET  /stats       what stands where      GET /readyz    the database can be used
     POST /crm         the CRM's hooks, where CRM_HOOK_TOKEN is set
 
+  leadbot check [-url URL] [-updates KIND,...] [-api URL]
+    what Telegram says about the bot's webhook, in plain words, and what to do; exit code 1 if enquiries do not arrive.
+    -url: where it should lead to; -updates: the kinds of updates that should come. It changes nothing.
+  leadbot set-webhook -url https://HOST/telegram [-updates KIND,...] [-max-connections N] [-api URL]
+    have Telegram post there, with the (first) secret of TELEGRAM_SECRET. It asks for every kind of update but chat_member,
+    message_reaction and message_reaction_count, or with -updates message,callback_query for those alone.
+    What waits is kept. It takes the webhook from whoever has it.
+  leadbot delete-webhook [-api URL]
+    have Telegram post nowhere, so that -poll gets the updates. What waits is kept.
+
   leadbot ops COMMAND [-db DATABASE] ...    beside a running leadbot, or without one; it makes no database
 
     list                     what is unfinished: a table. -state all|STATE,... -kind -tenant -crm-id -older 1h -limit N
@@ -153,7 +176,8 @@ const help = `leadbot: Telegram enquiries become leads, each exactly once.
     show ID [-fields]        one operation, its updates and its history; -fields: also what is sent to the CRM. -json
     shadow                   what -shadow would have sent, with titles and texts: a table. -since 24h -json
     found ID=CRM_ID ...      the lead is in the CRM, under this id
-    absent ID ...            I looked: it is not in the CRM; send it again
+    absent ID ... [-force]   I looked: it is not in the CRM; send it again. Refused (and with -all left out) for 2 minutes
+                             after the request, since the CRM may act late; -force: I know that it does not
     cancel ID ...            send nothing more
     reopen ID ...            try a failed or canceled operation again
     correct ID=CRM_ID ...    the stored CRM id was mistyped

@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/leadonce/leadonce/dedup"
+	"github.com/leadonce/leadonce/telegram"
 )
 
 // serve.go: the server's life: start, work, drain.
-
-// shutdownTime is how long requests under way may take once no new ones are taken.
-const shutdownTime = 15 * time.Second
 
 func serve(ctx context.Context, c config, errOut io.Writer) (err error) {
 	log := slog.New(slog.NewTextHandler(errOut, nil))
@@ -50,23 +48,44 @@ func serve(ctx context.Context, c config, errOut io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	mux := routes(leads, ready, sim, log)
+	poll, err := takeIn(c, st, mux, log)
+	if err != nil {
+		return err
+	}
 	ln, err := net.Listen("tcp", c.listen)
 	if err != nil {
 		return fmt.Errorf("-listen: %w", err)
 	}
-	mux := routes(leads, ready, sim, log)
-	mux.Handle("/telegram", dedup.Middleware(st, c.source, nil)(nil)) // nil: there is no bot behind it; put yours here
 	if c.hooks != nil {
 		mux.Handle("/crm", dedup.Middleware(st, c.hooks, nil)(nil))
 	}
 	name, _, _ := strings.Cut(c.crm, ":") // a hook's URL may hold a secret
-	say := log.With("url", "http://"+ln.Addr().String(), "crm", name, "db", c.db, "crm_hooks", c.hooks != nil)
+	say := log.With("url", "http://"+ln.Addr().String(), "crm", name, "db", c.db, "crm_hooks", c.hooks != nil, "poll", poll != nil)
 	if c.shadow {
 		say.Warn("listening", "SHADOW", "NOTHING IS SENT TO THE CRM: what would be is listed by leadbot ops shadow")
 	} else {
 		say.Info("listening")
 	}
-	return work(ctx, leads, newServer(mux, log), ln, log)
+	intakes := []func(context.Context) error{dedup.HTTPServer(newServer(mux, log), ln)}
+	if poll != nil {
+		intakes = append(intakes, poll)
+	}
+	return work(ctx, leads, log, intakes...)
+}
+
+// takeIn is how updates come: through a door in mux, or by polling, which is returned to be run. The nil, and
+// telegram.PollerOptions.Handle, are the places for a bot of your own.
+func takeIn(c config, st database, mux *http.ServeMux, log *slog.Logger) (poll func(context.Context) error, err error) {
+	if c.client == nil {
+		mux.Handle("/telegram", dedup.Middleware(st, c.source, nil)(nil))
+		return nil, nil
+	}
+	p, err := telegram.NewPoller(st, c.source, c.client, &telegram.PollerOptions{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return p.Run, nil
 }
 
 // checkAccount finds a mistyped -bot-id or -tenant before the first update does.
@@ -76,7 +95,7 @@ func checkAccount(ctx context.Context, st database, c config) error {
 	}
 	err := dedup.CheckAccounts(ctx, st, c.source)
 	if errors.Is(err, dedup.ErrAccountChanged) {
-		return fmt.Errorf("-bot-id or -tenant: %w; here: start leadbot once with -add-account", err)
+		return fmt.Errorf("-bot-id or -tenant: %w (leadbot: start it once with -add-account)", err)
 	}
 	return err
 }
@@ -94,27 +113,10 @@ func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// work runs server and processor until ctx ends or one of them fails, and then stops them in this order: nothing new is
-// taken, requests under way are answered, calls to the CRM finish and are recorded.
-func work(ctx context.Context, leads *dedup.Processor, srv *http.Server, ln net.Listener, log *slog.Logger) error {
-	working, stopWork := context.WithCancel(context.Background())
-	defer stopWork()
-	served, drained := make(chan error, 1), make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
-	go func() { drained <- leads.Run(working) }()
-	var failed error
-	select {
-	case <-ctx.Done():
-		log.Info("stopping: finishing what is under way")
-	case failed = <-served:
-	}
-	grace, cancel := context.WithTimeout(context.Background(), shutdownTime)
-	defer cancel()
-	if err := srv.Shutdown(grace); err != nil {
-		failed = errors.Join(failed, fmt.Errorf("requests were still under way: %w", err), srv.Close())
-	}
-	stopWork()
-	if err := errors.Join(failed, <-drained); err != nil {
+// work takes updates and works on them until ctx ends, or the server or the poller fails.
+func work(ctx context.Context, leads *dedup.Processor, log *slog.Logger, intakes ...func(context.Context) error) error {
+	defer context.AfterFunc(ctx, func() { log.Info("stopping: finishing what is under way") })()
+	if err := leads.RunWith(ctx, intakes...); err != nil {
 		return err
 	}
 	log.Info("stopped: drained")

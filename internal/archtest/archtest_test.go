@@ -41,7 +41,7 @@ var rules = []rule{
 		[]string{"…/store/…", "…/crm/…", "…/telegram", "…/dedup/stagehook", "…/internal/…"}},
 	{"dedup/stagehook", []string{"…/dedup", "…/store", "…/internal/ids"}, "a source knows the door it delivers to, and no CRM",
 		[]string{"…/store/…", "…/crm/…"}},
-	{"telegram", []string{"…/dedup", "…/store", "…/internal/ids"}, "a source knows the door it delivers to, not what becomes of an enquiry",
+	{"telegram", []string{"…/dedup", "…/store", "…/internal/ids", "…/internal/backoff"}, "a source knows the door it delivers to, not what becomes of an enquiry",
 		[]string{"…/store/…", "…/crm/…"}},
 	{"internal/ids", nil, "a leaf", nil},
 	{"internal/backoff", nil, "a leaf", nil},
