@@ -23,12 +23,14 @@ import (
 // bot.go: the bot as it was (=): it answers enquiries, and asks for a booking step by step. New in here are submit, where a
 // booking used to be mailed, and that nothing is promised to a user before it is stored.
 
-const telegramAPI = "https://api.telegram.org"
+const (
+	telegramAPI = "https://api.telegram.org"
+	pollFor     = 25 * time.Second // how long getUpdates waits for updates
+)
 
-// newAPI connects to the Bot API under base; tests give a stand-in. Calls end well within the 10 s that the middleware
-// gives the bot.
-func newAPI(token, base string) (*tgbotapi.BotAPI, error) {
-	api, err := tgbotapi.NewBotAPIWithClient(token, base+"/bot%s/%s", &http.Client{Timeout: 8 * time.Second})
+// newAPI connects to the Bot API under base; tests give a stand-in.
+func newAPI(token, base string, client *http.Client) (*tgbotapi.BotAPI, error) {
+	api, err := tgbotapi.NewBotAPIWithClient(token, base+"/bot%s/%s", client)
 	if err != nil {
 		return nil, withoutToken(err)
 	}
@@ -44,16 +46,34 @@ func withoutToken(err error) error {
 	return err
 }
 
+// logger writes what v5 logs by itself: the errors of its polling, in which the URL stands too.
+type logger struct{}
+
+func (logger) Printf(format string, v ...any) { log.Printf(format, v...) }
+
+func (logger) Println(v ...any) {
+	for i := range v {
+		if err, ok := v[i].(error); ok {
+			v[i] = withoutToken(err)
+		}
+	}
+	log.Println(v...)
+}
+
 type bot struct {
 	send    func(tgbotapi.Chattable) (tgbotapi.Message, error)
 	request func(tgbotapi.Chattable) (*tgbotapi.APIResponse, error)
 	update  func(*http.Request) (*tgbotapi.Update, error)
 	submit  func(ctx context.Context, key string, who dedup.Person, lead crm.Lead) (store.Operation, error)
+	before  func(text string)
 	form    *form
 }
 
-func newBot(api *tgbotapi.BotAPI) *bot {
-	return &bot{send: api.Send, request: api.Request, update: api.HandleUpdate, form: newForm()}
+func newBot(api *tgbotapi.BotAPI, before func(text string)) *bot {
+	if before == nil {
+		before = func(string) {}
+	}
+	return &bot{send: api.Send, request: api.Request, update: api.HandleUpdate, before: before, form: newForm()}
 }
 
 func health(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") }
@@ -65,19 +85,61 @@ func (b *bot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no update", http.StatusBadRequest) // nobody sees it: the update is stored, and answered 200
 		return
 	}
+	if m := u.Message; m != nil && m.IsCommand() && m.Command() == "start" { // answered in the answer: no call, and no error
+		b.before(m.Text)
+		if err := tgbotapi.WriteToHTTPResponse(w, tgbotapi.NewMessage(m.Chat.ID, greeting)); err != nil {
+			log.Printf("greeting not sent: %v", err)
+		}
+		return
+	}
+	b.handle(r.Context(), *u)
+}
+
+// poll takes updates by long polling until ctx ends. What then still waits in the channel is stored, and stays unanswered.
+func (b *bot) poll(ctx context.Context, api *tgbotapi.BotAPI) error {
+	if _, err := b.request(tgbotapi.DeleteWebhookConfig{}); err != nil { // or getUpdates is refused; what waits is kept
+		return withoutToken(err)
+	}
+	updates := api.GetUpdatesChan(tgbotapi.UpdateConfig{Timeout: int(pollFor / time.Second)})
+	defer api.StopReceivingUpdates()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case u := <-updates:
+			b.survive(ctx, u)
+		}
+	}
+}
+
+// survive handles an update that nothing else keeps a panic away from.
+func (b *bot) survive(ctx context.Context, u tgbotapi.Update) {
+	defer func() {
+		if v := recover(); v != nil {
+			log.Printf("update %d: panic: %v", u.UpdateID, v)
+		}
+	}()
+	b.handle(ctx, u)
+}
+
+// handle takes one update, however it came.
+func (b *bot) handle(ctx context.Context, u tgbotapi.Update) {
 	switch {
 	case u.CallbackQuery != nil:
-		b.pressed(r.Context(), u.CallbackQuery)
+		b.pressed(ctx, u.CallbackQuery)
 	case u.Message != nil && u.Message.From != nil:
 		b.message(u.Message)
 	}
 }
 
+const greeting = "Hello! Ask us anything, or book with /book"
+
 func (b *bot) message(m *tgbotapi.Message) {
+	b.before(m.Text)
 	draft, answered := b.form.take(m)
 	switch {
 	case m.IsCommand() && m.Command() == "start":
-		b.tell(m.Chat.ID, "Hello! Ask us anything, or book with /book")
+		b.tell(m.Chat.ID, greeting)
 	case m.IsCommand() && m.Command() == "book":
 		b.ask(m.Chat.ID, booking{})
 	case answered:

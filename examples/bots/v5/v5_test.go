@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -19,21 +20,19 @@ import (
 	"github.com/leadonce/leadonce/crm"
 	"github.com/leadonce/leadonce/crm/crmtest"
 	"github.com/leadonce/leadonce/dedup"
+	"github.com/leadonce/leadonce/examples/bots/internal/bottest"
 	"github.com/leadonce/leadonce/store"
 	"github.com/leadonce/leadonce/store/sqlite"
 )
 
 // v5_test.go: the whole bot between a stand-in for Telegram and a simulated CRM.
 
-const (
-	secret   = "a-secret-of-the-test"
-	deadline = 30 * time.Second
-)
+const deadline = 30 * time.Second
 
 // bed is the bot, its neighbours, and what they see.
 type bed struct {
 	t   *testing.T
-	api *fakeAPI
+	api *bottest.API
 	sim *crmtest.Simulator
 	st  *sqlite.Store
 	app *app
@@ -43,7 +42,7 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{t: t, api: newFakeAPI(t), sim: crmtest.NewSimulator(crmtest.Config{})}
+	b := &bed{t: t, api: newBotAPI(t), sim: crmtest.NewSimulator(crmtest.Config{})}
 	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "leads.db"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -60,12 +59,16 @@ func (b *bed) start() {
 	if b.stop != nil {
 		b.stop()
 	}
-	api, err := newAPI(botToken, b.api.URL)
+	api, err := newAPI(bottest.Token, b.api.URL, http.DefaultClient)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.app, err = newApp(api, b.st, b.sim.Local(), secret, 0)
+	c := config{secret: bottest.Secret}
+	b.app, err = newApp(api, b.st, b.sim.Local(), c)
 	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.app.listen(api, b.st, c); err != nil {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -92,9 +95,15 @@ func (b *bed) post(body, secret string) *http.Response {
 // deliver is Telegram's delivery of an update, which has to be taken.
 func (b *bed) deliver(body string) {
 	b.t.Helper()
-	if got := b.post(body, secret).StatusCode; got != http.StatusOK {
-		b.t.Fatalf("answered %d, want 200", got)
+	res := b.post(body, bottest.Secret)
+	if res.StatusCode != http.StatusOK {
+		b.t.Fatalf("answered %d, want 200", res.StatusCode)
 	}
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.api.Execute(res.Header.Get("Content-Type"), answer)
 }
 
 // settled waits until every update is decided and every operation is done, and returns the CRM's leads.
@@ -132,7 +141,7 @@ func (b *bed) leads(want ...crm.Lead) {
 // said compares everything that the bot has sent.
 func (b *bed) said(want ...string) {
 	b.t.Helper()
-	if got := b.api.texts(); !slices.Equal(got, want) {
+	if got := b.api.Texts(0); !slices.Equal(got, want) {
 		b.t.Errorf("the bot said %q, want %q", got, want)
 	}
 }
@@ -152,8 +161,8 @@ func message(update int, text string, replyTo int) string {
 }
 
 // press is a button of the bot's message.
-func press(update int, id, data string, on call) string {
-	m := map[string]any{"message_id": on.sent, "date": 1767225600, "chat": chat, "from": garage, "text": on.form.Get("text")}
+func press(update int, id, data string, on bottest.Call) string {
+	m := map[string]any{"message_id": on.Sent, "date": 1767225600, "chat": chat, "from": garage, "text": on.Form.Get("text")}
 	q := map[string]any{"id": id, "from": anna, "chat_instance": "1", "data": data, "message": m}
 	return encode(map[string]any{"update_id": update, "callback_query": q})
 }
@@ -161,7 +170,7 @@ func press(update int, id, data string, on call) string {
 var (
 	chat   = map[string]any{"id": 42, "type": "private", "first_name": "Anna"}
 	anna   = map[string]any{"id": 42, "is_bot": false, "first_name": "Anna"}
-	garage = map[string]any{"id": botID, "is_bot": true, "first_name": "Garage"}
+	garage = map[string]any{"id": bottest.BotID, "is_bot": true, "first_name": "Garage"}
 )
 
 func encode(v any) string {
@@ -208,15 +217,15 @@ func TestEnquiry(t *testing.T) {
 }
 
 // dialogue goes through the form and returns the message with its button.
-func (b *bed) dialogue() call {
+func (b *bed) dialogue() bottest.Call {
 	b.t.Helper()
-	last := func() call { made := b.api.made("sendMessage"); return made[len(made)-1] }
+	last := func() bottest.Call { made := b.api.Calls("sendMessage"); return made[len(made)-1] }
 	b.deliver(message(1, "/book", 0))
-	b.deliver(message(2, "Anna Petrova", last().sent))
-	b.deliver(message(3, "+7 900 000-00-00", last().sent))
+	b.deliver(message(2, "Anna Petrova", last().Sent))
+	b.deliver(message(3, "+7 900 000-00-00", last().Sent))
 	b.said("Your name?", "Your phone?", "Name: Anna Petrova\nPhone: +7 900 000-00-00")
-	if !strings.Contains(last().form.Get("reply_markup"), `"callback_data":"form:send"`) {
-		b.t.Errorf("the last message has no button: %s", last().form)
+	if !strings.Contains(last().Form.Get("reply_markup"), `"callback_data":"form:send"`) {
+		b.t.Errorf("the last message has no button: %s", last().Form)
 	}
 	return last()
 }
@@ -235,10 +244,10 @@ func TestDialogue(t *testing.T) {
 		b.deliver(press(4, "p1", "form:send", form))
 		b.deliver(press(4, "p1", "form:send", form))
 		b.leads(lead)
-		if got := b.api.texts()[3:]; !slices.Equal(got, []string{booked}) {
+		if got := b.api.Texts(0)[3:]; !slices.Equal(got, []string{booked}) {
 			t.Errorf("said %q", got)
 		}
-		if got := b.api.made("answerCallbackQuery"); len(got) != 1 || got[0].form.Get("callback_query_id") != "p1" {
+		if got := b.api.Calls("answerCallbackQuery"); len(got) != 1 || got[0].Form.Get("callback_query_id") != "p1" {
 			t.Errorf("presses answered: %+v", got)
 		}
 	})
@@ -264,7 +273,7 @@ func TestDialogue(t *testing.T) {
 		b.deliver(press(4, "p1", "form:send", first))
 		b.leads(lead)
 		second := first
-		second.sent += 100
+		second.Sent += 100
 		b.deliver(press(5, "p2", "form:send", second))
 		b.leads(lead, lead)
 	})
@@ -279,12 +288,12 @@ func TestDialogue(t *testing.T) {
 		b.deliver(message(1, "/book", 0))
 		b.settled()
 		b.start()
-		b.deliver(message(2, "Anna Petrova", b.api.made("sendMessage")[0].sent))
+		b.deliver(message(2, "Anna Petrova", b.api.Calls("sendMessage")[0].Sent))
 		b.leads(crm.Lead{Title: "Telegram: Anna", Name: "Anna", Text: "Anna Petrova"})
 	})
 	t.Run("a form that Telegram shows without its text is asked for again", func(t *testing.T) {
 		b := newBed(t)
-		b.deliver(press(1, "p1", "form:send", call{sent: 7}))
+		b.deliver(press(1, "p1", "form:send", bottest.Call{Sent: 7}))
 		b.said("This form is too old, please start again: /book")
 		b.leads()
 	})
@@ -295,7 +304,7 @@ func TestDialogue(t *testing.T) {
 			return store.Operation{}, store.ErrUnavailable
 		}
 		b.deliver(press(4, "p1", "form:send", form))
-		if got := b.api.texts()[3:]; !slices.Equal(got, []string{"That did not work, please press again"}) {
+		if got := b.api.Texts(0)[3:]; !slices.Equal(got, []string{"That did not work, please press again"}) {
 			t.Errorf("said %q", got)
 		}
 	})
@@ -331,7 +340,7 @@ func TestDoor(t *testing.T) {
 		b := newBed(t)
 		b.stop()
 		b.st.Close()
-		res := b.post(message(1, "Do you change tyres?", 0), secret)
+		res := b.post(message(1, "Do you change tyres?", 0), bottest.Secret)
 		if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
 			t.Errorf("%d, %v", res.StatusCode, res.Header)
 		}
@@ -347,19 +356,19 @@ func TestDoor(t *testing.T) {
 	})
 	t.Run("without a secret it does not start", func(t *testing.T) {
 		b := newBed(t)
-		api, err := newAPI(botToken, b.api.URL)
+		api, err := newAPI(bottest.Token, b.api.URL, http.DefaultClient)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newApp(api, b.st, b.sim.Local(), "", 0); err == nil || !strings.Contains(err.Error(), "TELEGRAM_SECRET") {
+		if err := b.app.listen(api, b.st, config{}); err == nil || !strings.Contains(err.Error(), "TELEGRAM_SECRET") {
 			t.Error(err)
 		}
 	})
 }
 
 func TestBotAPI(t *testing.T) {
-	f := newFakeAPI(t)
-	api, err := newAPI(botToken, f.URL)
+	f := newBotAPI(t)
+	api, err := newAPI(bottest.Token, f.URL, http.DefaultClient)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +376,7 @@ func TestBotAPI(t *testing.T) {
 		if err := setWebhook(api, "https://bot.example/telegram", "new, old"); err != nil {
 			t.Fatal(err)
 		}
-		form := f.made("setWebhook")[0].form
+		form := f.Calls("setWebhook")[0].Form
 		if form.Get("url") != "https://bot.example/telegram" || form.Get("secret_token") != "new" {
 			t.Error(form)
 		}
@@ -380,13 +389,13 @@ func TestBotAPI(t *testing.T) {
 	})
 	t.Run("a wrong token is an error", func(t *testing.T) {
 		var refused *tgbotapi.Error
-		if _, err := newAPI("1:wrong", f.URL); !errors.As(err, &refused) || refused.Code != http.StatusUnauthorized {
+		if _, err := newAPI("1:wrong", f.URL, http.DefaultClient); !errors.As(err, &refused) || refused.Code != http.StatusUnauthorized {
 			t.Error(err)
 		}
 	})
 	t.Run("errors do not contain the token", func(t *testing.T) {
 		f.Close()
-		_, err1 := newAPI(botToken, f.URL)
+		_, err1 := newAPI(bottest.Token, f.URL, http.DefaultClient)
 		err2 := setWebhook(api, "https://bot.example/telegram", "s")
 		for _, err := range []error{err1, err2} {
 			if err == nil || strings.Contains(err.Error(), "token-of-the-test") {
@@ -404,4 +413,10 @@ func TestBotAPI(t *testing.T) {
 			t.Error("no error")
 		}
 	})
+}
+
+func newBotAPI(t *testing.T) *bottest.API {
+	api := bottest.NewAPI(t.Context(), nil)
+	t.Cleanup(api.Close)
+	return api
 }
