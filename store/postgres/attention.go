@@ -115,12 +115,7 @@ func operationsOf(c *session, query string, a args) (map[string]*sqlstore.Part[s
 	parts := map[string]*sqlstore.Part[store.Operation]{}
 	return parts, each(c, query, a, func(row *sqlstore.Operation, err error) bool {
 		p := part(parts, row.Tenant)
-		var o store.Operation
-		if err != nil {
-			err = row.Corrupt(err)
-		} else {
-			o, err = row.Decode()
-		}
+		o, err := sqlstore.Decoded(row, err)
 		if err != nil {
 			p.Bad = append(p.Bad, err)
 		} else {

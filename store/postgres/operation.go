@@ -32,12 +32,7 @@ func load(c *session, id string) (o store.Operation, err error) {
 // *store.CorruptErrors.
 func readOperations(c *session, query string, arg any) (list []store.Operation, corrupt []error, err error) {
 	err = each(c, query, arg, func(row *sqlstore.Operation, err error) bool {
-		var o store.Operation
-		if err != nil {
-			err = row.Corrupt(err)
-		} else {
-			o, err = row.Decode()
-		}
+		o, err := sqlstore.Decoded(row, err)
 		if err != nil {
 			corrupt = append(corrupt, err)
 		} else {
@@ -75,11 +70,7 @@ func lock(c *session, ids, dependents []string) (map[string]*locked, error) {
 		for no key update of o`,
 		args{"ids": sqlstore.JSONTexts(ids), "dependents": sqlstore.JSONTexts(dependents)}, func(row *sqlstore.Operation, err error) bool {
 			l := &locked{create: row.IsCreate(), err: err}
-			if err != nil {
-				l.err = row.Corrupt(err)
-			} else {
-				l.op, l.err = row.Decode()
-			}
+			l.op, l.err = sqlstore.Decoded(row, err)
 			list[row.ID] = l
 			return true
 		})

@@ -214,12 +214,7 @@ func (r *keyReader) deal(row *sqlstore.Deal, err error) {
 		return
 	}
 	v := r.views[row.OrderingKey]
-	var d store.Deal
-	if err != nil {
-		err = row.Corrupt(err)
-	} else {
-		d, err = row.Decode()
-	}
+	d, err := sqlstore.Decoded(row, err)
 	if err != nil {
 		v.corrupt = append(v.corrupt, err)
 	} else {
@@ -274,11 +269,7 @@ func (r *keyReader) operations() error {
 				return true
 			}
 			o := &opRead{row: row, err: err}
-			if err != nil {
-				o.err = row.Corrupt(err)
-			} else {
-				o.op, o.err = row.Decode()
-			}
+			o.op, o.err = sqlstore.Decoded(row, err)
 			byID[row.ID] = o
 			if row.DependsOn != "" && row.State == string(store.Pending) && row.Blocked == 1 {
 				byCreate[row.DependsOn] = append(byCreate[row.DependsOn], o)

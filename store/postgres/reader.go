@@ -50,12 +50,7 @@ func (s *Store) Operations(ctx context.Context, f store.OperationFilter) ([]stor
 			n = 0
 			err = each(c, operationsBy(f), a, func(row *sqlstore.Operation, err error) bool {
 				n, a["after"] = n+1, row.Seq
-				var o store.Operation
-				if err != nil {
-					err = row.Corrupt(err)
-				} else {
-					o, err = row.Decode()
-				}
+				o, err := sqlstore.Decoded(row, err)
 				switch {
 				case f.Broken:
 					list = append(list, store.Operation{ID: row.ID})

@@ -111,12 +111,7 @@ func dueOf(c *conn, cl store.Claim, ask sqlstore.Ask, now time.Time) (*sqlstore.
 		where tenant = :tenant and state = 'uncertain' and broken = 0 and due_at <= :now and adapter = :adapter
 			and guarantee <> '' and first_sent_at + window_ns / 1000 >= :open_until and fields is not null
 		order by due_at, seq`, due, func(row *sqlstore.Operation, err error) bool {
-		var o store.Operation
-		if err != nil {
-			err = row.Corrupt(err)
-		} else {
-			o, err = row.Decode()
-		}
+		o, err := sqlstore.Decoded(row, err)
 		switch {
 		case err != nil:
 			p.Bad = append(p.Bad, err)

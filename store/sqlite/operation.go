@@ -155,12 +155,7 @@ func trail(c *conn, t store.TrailEntry) error {
 // can't be read as *store.CorruptErrors.
 func readOperations(c *conn, limit int, query string, arg any) (list []store.Operation, corrupt []error, err error) {
 	err = each(c, query, arg, func(row *sqlstore.Operation, err error) bool {
-		var o store.Operation
-		if err != nil {
-			err = row.Corrupt(err)
-		} else {
-			o, err = row.Decode()
-		}
+		o, err := sqlstore.Decoded(row, err)
 		if err != nil {
 			corrupt = append(corrupt, err)
 			return true

@@ -43,12 +43,7 @@ func (s *Store) Operations(ctx context.Context, f store.OperationFilter) ([]stor
 		}
 		a := args{"after": after, "event_id": f.EventID, "deal_id": f.DealID, "contact_key": f.Contact, "crm_id": f.CRMID}
 		return each(c, operationsBy(f), a, func(row *sqlstore.Operation, err error) bool {
-			var o store.Operation
-			if err != nil {
-				err = row.Corrupt(err)
-			} else {
-				o, err = row.Decode()
-			}
+			o, err := sqlstore.Decoded(row, err)
 			switch {
 			case f.Broken:
 				list = append(list, store.Operation{ID: row.ID})

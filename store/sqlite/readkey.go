@@ -155,12 +155,7 @@ func (r *keyReader) deal(row *sqlstore.Deal, err error) bool {
 	if !r.first(sqlstore.DealsTable, row.ID) {
 		return true
 	}
-	var d store.Deal
-	if err != nil {
-		err = row.Corrupt(err)
-	} else {
-		d, err = row.Decode()
-	}
+	d, err := sqlstore.Decoded(row, err)
 	if err != nil {
 		r.corrupt = append(r.corrupt, err)
 		return true
@@ -199,12 +194,7 @@ func (r *keyReader) read(query string, a args) error {
 		if !r.first(sqlstore.OperationsTable, row.ID) {
 			return true
 		}
-		var o store.Operation
-		if err != nil {
-			err = row.Corrupt(err)
-		} else {
-			o, err = row.Decode()
-		}
+		o, err := sqlstore.Decoded(row, err)
 		if err != nil {
 			r.corrupt = append(r.corrupt, err)
 		} else {

@@ -99,6 +99,18 @@ func (r *Operation) Decode() (store.Operation, error) {
 	return o, nil
 }
 
+// Decoded is what a row holds, or that it is corrupt: err is that of reading it.
+func Decoded[T any](row interface {
+	Decode() (T, error)
+	Corrupt(err error) error
+}, err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, row.Corrupt(err)
+	}
+	return row.Decode()
+}
+
 // Corrupt names the row as one that can't be read.
 func (r *Operation) Corrupt(err error) error {
 	return &store.CorruptError{Table: OperationsTable, ID: r.ID, Err: err}
