@@ -43,6 +43,7 @@ type EarlyError struct {
 	Until       time.Time     // when the CRM acts on it no more, as far as Options.QuietPeriod says
 }
 
+// Error says how long ago the request was sent, and when to look again.
 func (e *EarlyError) Error() string {
 	return fmt.Sprintf("operation %s: %v: the CRM may still act on the request of %v ago: look again after %s, or set Verdict.Force",
 		e.OperationID, ErrTooEarly, e.Sent.Round(time.Second), e.Until.UTC().Format("15:04:05 UTC"))

@@ -50,7 +50,7 @@ var errMissing = errors.New("not installed")
 func unavailable(t testing.TB, err error) {
 	t.Helper()
 	if ci, _ := strconv.ParseBool(os.Getenv("CI")); errors.Is(err, errMissing) && !ci {
-		t.Skip(err)
+		t.Skip(err) // a machine with Go alone: it names what is missing
 	}
 	t.Fatal(err)
 }
